@@ -30,7 +30,7 @@ needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="need
 
 @pytest.fixture(scope="module")
 def pool():
-    """One pool of one worker, for tests that leave it usable; what it compared before, it remembers."""
+    """One pool of one worker, for tests that leave it usable."""
     pool = GraderPool(size=1, seconds_per_case=4.0)
     assert pool.verdicts([new_case()]) == [RIGHT]
     return pool
@@ -51,40 +51,25 @@ def python(tmp_path, monkeypatch):
 
 
 def new_case():
-    """A right answer that no pool has compared yet."""
+    """A right answer, which no other call returns."""
     number = next(NUMBERS)
     return rf"\boxed{{x+{number}}}", rf"\boxed{{{number}+x}}"
 
 
 def workers():
     """The worker processes of this process, without those that they forked to compare."""
-    return [child for child in psutil.Process().children() if is_worker(child)]
-
-
-def is_worker(process):
-    return "leash_trl.rewards.grader.worker" in process.cmdline()
-
-
-def has_ended(process, seconds=10.0):
-    """Whether a process ends within a time: what is killed takes a moment on a busy machine."""
-    deadline = time.monotonic() + seconds
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+    children = psutil.Process().children()
+    return [child for child in children if "leash_trl.rewards.grader.worker" in child.cmdline()]
 
 
 def is_unscorable(verdict):
     return verdict.is_equal is None and verdict.failure is not None
 
 
-def test_what_does_not_end_is_unscorable_once_and_said_in_one_line(pool, caplog, monkeypatch):
+def test_what_does_not_end_is_unscorable_once_and_said_in_one_line(pool, caplog):
     hanging_case = (HANG, r"\boxed{42}")
     with caplog.at_level(logging.WARNING):
         *hanging, easy = pool.verdicts([hanging_case] * 100 + [new_case()])
-        monkeypatch.setattr(grader_pool, "TURN_SHARES", ())  # what was not remembered has no verdict now
-        assert pool.verdicts([hanging_case]) == hanging[:1]
     assert all(map(is_unscorable, hanging))
     assert easy == RIGHT
     assert len(caplog.records) == 1
@@ -98,7 +83,7 @@ def test_many_hanging_answers_cost_a_batch_a_bounded_time_and_the_others_nothing
     *hanging, easy = pool.verdicts([*cases, new_case()])
     assert all(map(is_unscorable, hanging))
     assert easy == RIGHT
-    assert sum(verdict.failure == grader_pool.UNFINISHED for verdict in hanging) == 1
+    assert hanging.count(grader_pool.LIMIT_EXCEEDED) == 1
 
 
 def test_several_threads_get_their_own_verdicts(pool):
@@ -221,32 +206,3 @@ def test_a_script_without_main_guard_runs_once_and_no_file_of_its_folder_stands_
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=folder)
     assert result.stdout.split() == ["begins", "True"]
     assert "Warning" not in result.stderr
-
-
-@needs_proc
-def test_workers_end_with_a_killed_parent_even_where_one_of_its_forks_lives_on():
-    code = f"""
-        import os, time
-        from leash_trl.rewards.grader.pool import GraderPool
-        pool = GraderPool(size=2, seconds_per_case=100.0)
-        pool.verdicts([(r"\\boxed{{1/2}}", r"\\boxed{{0.5}}")])
-        if os.fork() == 0:
-            time.sleep(60)
-            os._exit(0)
-        print(flush=True)
-        pool.verdicts([({HANG!r}, "1")])
-    """
-    parent = psutil.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
-    parent.stdout.readline()
-    time.sleep(0.2)
-    descendants = parent.children(recursive=True)
-    comparing = [process for process in descendants if is_worker(process)]
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    have_ended = [has_ended(process) for process in comparing]
-    for process in descendants:
-        if not has_ended(process, seconds=0):
-            process.kill()  # the fork, which sleeps
-    assert all(have_ended)
-    assert len(comparing) >= 2

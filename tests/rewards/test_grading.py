@@ -29,6 +29,8 @@ def verdict(answer, gold):
         "18 mph": "18",
         "300 cm": "3 meters",
         r"{52}_8": "52_8",
+        r"312_{\text{four}}": "312_4",
+        r"65_{\text{seven}}": "65_7",
         "12:30": "12:30 AM",
         # a mixed number is a whole number and a fraction, wherever it stands
         r"\frac12\frac34": r"\frac38",

@@ -6,6 +6,7 @@ Two formulas are equal if their values to 50 digits differ by at most 1e-30 of t
 
 import contextlib
 import functools
+import itertools
 import re
 from typing import Any
 
@@ -23,8 +24,7 @@ from leash_trl.rewards.grader.parsing import (
     has_outer_brackets,
     split_at,
 )
-from leash_trl.rewards.grader.rational import Unreadable, with_plain_numbers
-from leash_trl.rewards.grader.units import FormulaComparison
+from leash_trl.rewards.grader.rational import Comparison, Unreadable, with_plain_numbers
 from leash_trl.rewards.grader.words import words_verdict
 
 
@@ -78,6 +78,9 @@ def _answer_text(expression: str) -> str | None:
 @functools.lru_cache(maxsize=512)
 def _read_formula(text: str) -> sympy.Expr | None:
     """Returns a formula as sympy's expression; `None` if the text is no formula, or has no value."""
+    # An equation has no value to compute.
+    if "=" in text:
+        return None
     # 30^\circ becomes (\frac{\pi*30}{180}), because sympy's functions take radians.
     in_radians = DEGREES.sub(r"(\\frac{\\pi*\1}{180})", text)
     # math-verify misreads some names, such as X, which it takes for x.
@@ -132,9 +135,6 @@ def formulas_equal(left: str, right: str) -> bool | None:
         (True, False)
         >>> formulas_equal("x=1", "x=1")  # not a formula
     """
-    # An equation has no value to compute.
-    if "=" in left or "=" in right:
-        return None
     left_formula = _read_formula(left)
     right_formula = _read_formula(right)
     if left_formula is None or right_formula is None:
@@ -146,7 +146,7 @@ def formulas_equal(left: str, right: str) -> bool | None:
         if difference.is_Rational:
             return bool(difference == 0)
     pairs = _pairs_of_values(left_formula, right_formula, letters)
-    verdicts = {_are_close(left_value, right_value) for left_value, right_value in pairs}
+    verdicts = {_are_close(*pair) for pair in pairs}
     # Formulas that agree at some points only are undecided, such as \sqrt{x^2} and x, which agree where x > 0.
     return verdicts.pop() if len(verdicts) == 1 else None
 
@@ -188,13 +188,11 @@ def _read_real_set(text: str) -> sympy.Set:
     for operator, combine in SET_OPERATORS:
         operands = split_at(text, operator)
         if len(operands) > 1:  # [0, 1] \cup [2, 3]
-            sets = [_read_real_set(operand) for operand in operands]
-            return combine(*sets)
+            return combine(*map(_read_real_set, operands))
     if ORDER_SIGN.search(text):  # 0 < x \le 1
         return _solutions_of_inequalities(text)
     if has_outer_brackets(text, "«»"):  # «1, 2, 3»
-        numbers = [_read_real_number(part) for part in split_at(text[1:-1], LIST_SEPARATOR)]
-        return sympy.FiniteSet(*numbers)
+        return sympy.FiniteSet(*map(_read_real_number, split_at(text[1:-1], LIST_SEPARATOR)))
     return _read_interval(text)
 
 
@@ -210,21 +208,16 @@ def _read_interval(text: str) -> sympy.Interval:
 
 def _solutions_of_inequalities(text: str) -> sympy.Set:
     """Returns the numbers that satisfy inequalities of one letter, such as `1 < x ≤ 2`."""
-    # The pattern has a group, so the split keeps the signs: ["1", "<", "x", "≤", "2"].
+    # The pattern has a group, so every second part is a sign: ["1", "<", "x", "≤", "2"].
     sides_and_signs = ORDER_SIGN.split(text)
-    sides = sides_and_signs[::2]
-    signs = sides_and_signs[1::2]
-    is_letter = [SIMPLE_NAME.fullmatch(side) is not None for side in sides]
-    if is_letter.count(True) != 1:
-        raise Unreadable
     # All letters are called x here, so that y > 1 states the same set as x > 1.
     letter = sympy.Symbol("x", real=True)
-    expressions = [
-        letter if is_name else _read_real_number(side) for side, is_name in zip(sides, is_letter, strict=True)
-    ]
+    sides = [letter if SIMPLE_NAME.fullmatch(side) else _read_real_number(side) for side in sides_and_signs[::2]]
+    if sides.count(letter) != 1:
+        raise Unreadable
     # One relation for each sign, 1 < x and x ≤ 2, where sympy calls ≤ "<=".
     relations = []
-    for left, right, sign in zip(expressions[:-1], expressions[1:], signs, strict=True):
+    for (left, right), sign in zip(itertools.pairwise(sides), sides_and_signs[1::2], strict=True):
         relations.append(sympy.Rel(left, right, SYMPY_RELATIONS.get(sign, sign)))
     return sympy.And(*relations).as_set()
 
@@ -266,7 +259,7 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
 
 def _verdict_by_rules(answer: str, gold: str) -> bool | None:
     """Returns the verdict of the first rule that reads both answers; `None` if none does."""
-    rules: list[FormulaComparison] = [
+    rules: list[Comparison] = [
         functools.partial(words_verdict, compare=formulas_equal),
         functools.partial(are_equal, compare=formulas_equal),
         _are_same_real_sets,

@@ -138,8 +138,13 @@ def unhedged_answer(text: str) -> str | None:
     # A formula without words keeps its font commands and delimiters, unless its base or label was changed.
     if not word_runs(answer):
         return text if answer == plain else answer
+    return _commitment_of_prose(answer)
+
+
+def _commitment_of_prose(text: str) -> str | None:
+    """Returns the number, list or words to which an answer with words commits; `None` for a hedge."""
     # Only the sentence with the answer counts, without remarks in brackets and reasons, such as "because 3 > 2".
-    answer = without_asides(answer_sentences(answer))
+    answer = without_asides(answer_sentences(text))
     # Words without a number are the answer themselves: "The answer is east" becomes "east".
     if not NUMBER.search(answer):
         return LEAD_IN.sub("", answer)
@@ -148,7 +153,7 @@ def unhedged_answer(text: str) -> str | None:
         return None
     # "34, not 35" commits to 34, and "not 34" to nothing.
     before_denial = NEGATION.split(answer)[0]
-    return _only_number_or_list(before_denial) if NUMBER.search(before_denial) else None
+    return _only_number_or_list(before_denial)
 
 
 def answer_sentences(text: str) -> str:
@@ -183,16 +188,17 @@ def _only_number_or_list(text: str) -> str | None:
     spans = _number_spans(text)
     # Of several numbers, only those after the first verb count: 7 of "3 and 4 together are 7".
     if len(spans) > 1 and not _is_list(text, spans):
-        verb = VERB.search(text)
-        if verb:
-            text = text[verb.end() :]
+        text = VERB.split(text, maxsplit=1)[-1]
         spans = _number_spans(text)
     if _is_list(text, spans):
         return text[spans[0].start :]
     # Several numbers with other words between them are a hedge.
-    if len(spans) != 1:
-        return None
-    start, end = spans[0]
+    return _number_with_unit(text, spans[0]) if len(spans) == 1 else None
+
+
+def _number_with_unit(text: str, number: _Span) -> str | None:
+    """Returns the number of a text with its unit; `None` if the words around it change or only bound it."""
+    start, end = number
     # "at least 34" and "between 3 and 4" give bounds, and "half of 15" changes the value. A changed number before the
     # last verb does not matter, as in "half of the boys are 15".
     after_last_verb = VERB.split(text[:end])[-1] + text[end:]
@@ -231,12 +237,11 @@ def are_equal_as_words(answer: str, gold: str) -> bool | None:
     gold_words = ARTICLE.sub("", without_markup(gold)).strip(' "')
     if answer_words and answer_words == gold_words:
         return True
-    # Only words can differ as words: numbers are left to their values, and a gold such as xy may be a product.
-    if NUMBER.search(answer + gold) or not (r"\text" in gold or UNAMBIGUOUS_WORD.search(gold_words)):
+    # Only words can differ as words: a gold such as xy may be a product, and a single letter is a variable.
+    is_gold_unambiguous = r"\text" in gold or UNAMBIGUOUS_WORD.search(gold_words)
+    if not is_gold_unambiguous or len(answer_words) < 2:
         return None
-    # Capital letters matter in formulas, but not in words, and a single letter is a variable.
-    answer_words = answer_words.casefold()
-    gold_words = gold_words.casefold()
-    if len(answer_words) < 2 or not (WORDS_ONLY.fullmatch(answer_words) and WORDS_ONLY.fullmatch(gold_words)):
+    if not (WORDS_ONLY.fullmatch(answer_words) and WORDS_ONLY.fullmatch(gold_words)):
         return None
-    return answer_words == gold_words
+    # Capital letters matter in formulas, but not in words.
+    return answer_words.casefold() == gold_words.casefold()

@@ -11,18 +11,16 @@ verdict depends on formulas without a rational value; the worker process then co
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import UNREADABLE_COMMAND, ParsedAnswer, parse_answer
-from leash_trl.rewards.grader.rational import rational_value, rationals_equal
-from leash_trl.rewards.grader.units import PERCENT_DIMENSION, FormulaComparison, product_formula
+from leash_trl.rewards.grader.rational import Comparison, rational_value, rationals_equal
+from leash_trl.rewards.grader.units import PERCENT, product_formula
 
-
-Comparison = Callable[[Any, Any], bool | None]  # returns whether two members are equal
 
 ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # 0.3333333: a reference answer with so many decimals may be a rounded 1/3
 # 3 h, 18 mph, 20 cm^2: a number, blanks, and the letters of a possible unit with their power
@@ -36,7 +34,7 @@ ARGUMENT_OR_INDEX = re.compile(r"[_(]")  # where the name of h(1) and x_1 ends
 MAX_PAIRS = 1_000  # members of two lists that are compared with each other
 
 
-def are_equal(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
+def are_equal(answer: str, gold: str, compare: Comparison = rationals_equal) -> bool | None:
     r"""Returns whether an answer equals a reference answer, by the rule of this module; `None` if this is undecided.
 
     `compare` returns whether two formulas, or two equations, are equal, and `None` if this is undecided.
@@ -55,35 +53,44 @@ def are_equal(answer: str, gold: str, compare: FormulaComparison = rationals_equ
         verdict = _parsed_equal(reading, parsed_gold, compare)
         if verdict is True:
             return True
-    # A gold such as 0.3333333 may be a rounded 1/3, so an exact answer is rounded to as many decimals. An answer with
-    # decimals of its own must have the gold's value.
-    rounded_gold = ROUNDED.fullmatch(gold.strip())  # its group 1 has the decimals, such as "3333333"
+    # A gold such as 0.3333333 may be a rounded 1/3. An answer with decimals of its own must have the gold's value.
+    rounded_gold = ROUNDED.fullmatch(gold.strip())
     is_exact_number = "." not in answer and len(parsed_answer.items) == 1
     if verdict is False and rounded_gold and is_exact_number:
-        value = rational_value(parsed_answer.items[0].formula)
-        num_decimals = len(rounded_gold[1])
-        return None if value is None else round(value, num_decimals) == Fraction(rounded_gold[0])
+        return _is_rounded_to(rounded_gold, parsed_answer.items[0].formula)
     return verdict
+
+
+def _is_rounded_to(decimal: re.Match[str], formula: str) -> bool | None:
+    """Returns whether a decimal such as 0.3333333 is the rounded value of a formula; `None` if this is undecided."""
+    value = rational_value(formula)
+    decimals = decimal[1]  # such as "3333333"
+    return None if value is None else round(value, len(decimals)) == Fraction(decimal[0])
 
 
 def _other_readings(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> list[ParsedAnswer]:
     """Returns what else an answer may mean: a unit in 3 h and 18 mph, which are products as written, and 3.5 in 3,5,
     which is a list as written."""
     texts = []
-    match = NUMBER_AND_UNIT.fullmatch(answer)
-    # The h of "3 h" may be a unit, unless the gold has letters itself and so may be a formula of h. The h of "3h" is
-    # a factor, unless the gold has a unit.
-    gold_has_unit = any(item.unit for item in gold.items)
-    gold_has_letters = not all(item.is_constant for item in gold.items)
-    if match and not gold_has_letters and (match["blanks"] or gold_has_unit):
-        unit = match["unit"].replace(".", "")
+    quantity = NUMBER_AND_UNIT.fullmatch(answer)
+    if quantity and _may_have_unit(quantity, gold):
+        unit = quantity["unit"].replace(".", "")
         # The parser reads letters in quotes as words: 3 "h".
-        texts.append(f'{match["number"]} "{unit}"')
+        texts.append(f'{quantity["number"]} "{unit}"')
     # "3,5" is a list of 3 and 5 as written, but may be 3.5 if the gold is a single value, and 1.234,5 is then 1234.5.
     if len(parsed.items) == 2 and len(gold.items) == 1 and DECIMAL_COMMA.fullmatch(answer):
         texts.append(answer.replace(".", "").replace(",", "."))
     readings = [parse_answer(text) for text in texts]
     return [reading for reading in readings if reading is not None]
+
+
+def _may_have_unit(quantity: re.Match[str], gold: ParsedAnswer) -> bool:
+    """Returns whether the letters after a number, such as the h of "3 h", may be its unit."""
+    # A gold with letters may be a formula of h.
+    if not all(item.is_constant for item in gold.items):
+        return False
+    # Without blanks, the h of "3h" is a factor, unless the gold has a unit.
+    return quantity["blanks"] != "" or any(item.unit for item in gold.items)
 
 
 def _all_true(verdicts: Sequence[bool | None]) -> bool | None:
@@ -134,36 +141,48 @@ def _unread_signs_verdict(answer: str, gold: str) -> bool | None:
     return BLANKS_AND_BRACES.sub("", answer) == BLANKS_AND_BRACES.sub("", gold)
 
 
-def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
     """Compares two parsed answers by their forms; the first rule that holds for both forms decides."""
+    if answer.form != gold.form:
+        return _equal_across_forms(answer, gold, compare)
+    match answer.form:
+        case "value":
+            return _same_quantity(answer, gold, compare)
+        case "tuple":
+            return _same_tuple(answer, gold, compare)
+        case "list" | "set":
+            return _same_list(answer, gold, compare)
+        case "time":
+            return _same_time(answer, gold)
+        # The keys hold the values, such as (42,) of 52_8, and (5, 1, 2) of "7, 11 (mod 5)".
+        case "numeral" | "residues" | "permutation":
+            return answer.key == gold.key
+    # Sets of real numbers, such as x > 1, are compared in the worker process. No answer can be compared with a false
+    # equation, such as 2 + 3 = 12.
+    return None
+
+
+def _equal_across_forms(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
+    """Compares two parsed answers of different forms; the first rule that holds decides."""
     forms = {answer.form, gold.form}
     # A false equation, such as 2 + 3 = 12, is wrong as an answer, and no answer can be compared with it as a gold.
-    if "invalid" in forms:
-        return None if gold.form == "invalid" else False
-    # A set of real numbers, such as x > 1, is compared in the worker process. It may equal the interval (0, 1) or the
-    # set {0, 1}, which are parsed as a tuple and a set, but no value and no list.
-    if "reals" in forms:
-        return None if forms <= {"reals", "tuple", "set"} else False
-    if forms == {"time"}:
-        return _same_time(answer, gold)
-    # The keys hold the values, such as (42,) of 52_8, and (5, 1, 2) of "7, 11 (mod 5)".
-    if forms in ({"numeral"}, {"residues"}, {"permutation"}):
-        return answer.key == gold.key
-    # Residues and permutations equal no other form, and a tuple equals no single value.
-    if forms & {"residues", "permutation"} or forms == {"tuple", "value"}:
-        return False
-    # 7:32 is a time of day, but the ratio 7/32 beside a ratio such as 14:64.
-    if forms == {"time", "value"} and not _may_be_ratios(answer, gold):
-        return False
-    if "value" in forms and forms <= {"value", "time"}:
-        return _same_quantity(answer, gold, compare)
-    # 52_8 and 42 have the same value in different forms, which is left to math-verify.
-    if "numeral" in forms:
+    if gold.form == "invalid":
         return None
-    if forms == {"tuple"}:
-        return _same_tuple(answer, gold, compare)
-    # A tuple beside a list may be a list in brackets. A single value is compared as a list of one item.
-    return None if "tuple" in forms else _same_list(answer, gold, compare)
+    # Residues and permutations equal no other form, and a tuple equals no single value.
+    if forms & {"invalid", "residues", "permutation"} or forms == {"tuple", "value"}:
+        return False
+    # The set of real numbers x > 1 may equal the interval (0, 1) or the set {0, 1}, which are parsed as a tuple and a
+    # set, but no value and no list; a worker process compares them.
+    if "reals" in forms:
+        return None if forms & {"tuple", "set"} else False
+    # 7:32 is a time of day, but the ratio 7/32 beside a ratio such as 14:64.
+    if forms == {"time", "value"}:
+        return _same_quantity(answer, gold, compare) if _may_be_ratios(answer, gold) else False
+    # 52_8 and 42 have the same value in different forms, and (1, 2) may be a list in brackets, so math-verify decides.
+    if forms & {"numeral", "tuple"}:
+        return None
+    # A single value is compared as a list of one item.
+    return _same_list(answer, gold, compare)
 
 
 def _same_time(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
@@ -180,7 +199,7 @@ def _may_be_ratios(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
     return ":" in answer.name + gold.name and bool(answer.formula and gold.formula)
 
 
-def _same_tuple(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+def _same_tuple(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
     """Compares the members of two tuples in their order."""
     if _names_differ(answer.name, gold.name):
         return False
@@ -190,17 +209,16 @@ def _same_tuple(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaCompar
     return equal_in_order(answer.items, gold.items, same=partial(_parsed_equal, compare=compare))
 
 
-def _same_list(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+def _same_list(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
     """Compares lists, sets and single values: x=1, y=2 by the names of the members, all others in any order."""
     # By name, such as {"x": the answer 1, "y": the answer 2}; empty if an item has no name, or two share a name.
     values = _by_name(answer)
     gold_values = _by_name(gold)
-    same = partial(_parsed_equal, compare=compare)
     if values and values.keys() == gold_values.keys():
-        return equal_in_order([values[name] for name in gold_values], list(gold_values.values()), same)
+        return _all_true([_parsed_equal(values[name], gold_values[name], compare) for name in values])
     members = answer.items if answer.form in ("list", "set") else (answer,)
     gold_members = gold.items if gold.form in ("list", "set") else (gold,)
-    return equal_in_any_order(members, gold_members, same)
+    return equal_in_any_order(members, gold_members, same=partial(_parsed_equal, compare=compare))
 
 
 def _by_name(parsed: ParsedAnswer) -> dict[str, ParsedAnswer]:
@@ -209,7 +227,7 @@ def _by_name(parsed: ParsedAnswer) -> dict[str, ParsedAnswer]:
     return items if len(items) == len(parsed.items) and "" not in items else {}
 
 
-def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
     """Compares two values; a unit that only one of them names does not matter, and 7 % is 7 or 0.07."""
     # The equation \cos x = 1 is not solved for a name, and is left to math-verify. If the gold has no name, the answer
     # 3*4 = 12 counts as 12.
@@ -224,20 +242,23 @@ def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaCom
         return compare(
             product_formula(answer.formula, answer.unit.size), product_formula(gold.formula, gold.unit.size)
         )
-    # One unit is missing. 5 and 5 km are equal as written, while 7 % may also be written as the share 0.07.
-    as_written = compare(answer.formula, gold.formula)
-    percent = Fraction(1, 100)
-    if answer.unit and answer.unit.dimension == PERCENT_DIMENSION:
-        as_share = compare(product_formula(answer.formula, percent), gold.formula)
-        gold_value = rational_value(gold.formula)
-        # A gold below 1 is a share: 0.07 is 7 %, not 0.07 %.
-        if gold_value is not None and abs(gold_value) < 1:
-            return as_share
-    elif gold.unit and gold.unit.dimension == PERCENT_DIMENSION:
-        as_share = compare(answer.formula, product_formula(gold.formula, percent))
-    else:
-        return as_written
-    return _any_true([as_written, as_share])
+    return _any_true([compare(*formulas) for formulas in _readings_without_unit(answer, gold)])
+
+
+def _readings_without_unit(answer: ParsedAnswer, gold: ParsedAnswer) -> list[tuple[str, str]]:
+    """Returns the formulas of two values, of which one has no unit; any pair of formulas may be equal."""
+    # 5 and 5 km are equal as written, while 7 % may also be written as the share 0.07.
+    as_written = (answer.formula, gold.formula)
+    share = Fraction(1, 100)
+    if gold.unit == PERCENT:
+        return [as_written, (answer.formula, product_formula(gold.formula, share))]
+    if answer.unit != PERCENT:
+        return [as_written]
+    as_share = (product_formula(answer.formula, share), gold.formula)
+    gold_value = rational_value(gold.formula)
+    # A gold below 1 is a share: 0.07 is 7 %, not 0.07 %.
+    is_share = gold_value is not None and abs(gold_value) < 1
+    return [as_share] if is_share else [as_written, as_share]
 
 
 def _names_differ(name: str, gold_name: str) -> bool:

@@ -62,29 +62,29 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
     # Long texts are left to a worker process, which has a time limit.
     if max(len(answer.text), len(gold.text)) > MAX_CHARACTERS:
         return None
-    # `None` if the gold is not the letter of a choice, such as B.
-    same_letter = choice_verdict(answer.text, gold.text)
-    # The text of an unmarked answer is a whole completion. It may name the letter; otherwise math-verify searches it.
+    # The text of an unmarked answer is a whole completion. It may name the letter of a choice; otherwise math-verify
+    # searches it.
     if not answer.is_marked:
-        return True if same_letter else None
-    if same_letter is not None:
-        return same_letter
-    # 15 girls are not 15 boys; `None` if the words do not decide.
-    same_meaning = words_verdict(answer.text, gold.text)
-    if same_meaning is not None:
-        return same_meaning
-    # The only number, list or word of a text: 34 of "34, not 35". `None` stands for a hedge, such as "34 or more",
-    # which is wrong as an answer, while a gold of this kind is left to math-verify.
-    unhedged_gold = unhedged_answer(gold.text)
+        return choice_verdict(answer.text, gold.text) or None
+    for compare in (choice_verdict, words_verdict, _unhedged_verdict):
+        verdict = compare(answer.text, gold.text)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _unhedged_verdict(answer: str, gold: str) -> bool | None:
+    """Returns whether two answers commit to the same words or the same value, by steps 4 and 5."""
+    # The only number, list or word of a text: 34 of "34, not 35"; `None` stands for a hedge, such as "34 or more".
+    unhedged = unhedged_answer(answer)
+    unhedged_gold = unhedged_answer(gold)
+    # A gold with a hedge is left to math-verify.
     if unhedged_gold is None:
         return None
-    unhedged = unhedged_answer(answer.text)
     if unhedged is None:
         return False
-    same_as_words = are_equal_as_words(unhedged, unhedged_gold)
-    if same_as_words is not None:
-        return same_as_words
-    return are_equal(unhedged, unhedged_gold)
+    verdict = are_equal_as_words(unhedged, unhedged_gold)
+    return are_equal(unhedged, unhedged_gold) if verdict is None else verdict
 
 
 def grade(
@@ -102,24 +102,24 @@ def grade(
     answers = [
         find_answer(completion, lenient, markers) for completion, markers in zip(completions, all_markers, strict=True)
     ]
-    grades = []
+    golds = [gold_answer(solution) for solution in solutions]
+    grades = list(map(_quick_grade, answers, golds))
     # By index of the completion, such as {3: (r"\boxed{\ln 4}", r"\boxed{2\ln 2}")}.
     undecided: dict[int, Case] = {}
-    for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
-        if answer is None:
-            grades.append(Grade(answer=None, is_correct=False))
-            continue
-        # `None` until a worker process decides, and for good if there is no reference answer.
-        is_correct = None
-        if gold is not None:
-            is_correct = quick_verdict(answer, gold)
-            if is_correct is None:
-                undecided[index] = (_worker_input(answer), _worker_input(gold))
-        grades.append(Grade(answer.text, is_correct))
+    for index, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
+        if answer and gold and grades[index].is_correct is None:
+            undecided[index] = (_worker_input(answer), _worker_input(gold))
     verdicts = _pool().verdicts(list(undecided.values()))
     for index, verdict in zip(undecided, verdicts, strict=True):
         grades[index] = Grade(grades[index].answer, verdict.is_equal, verdict.failure)
     return grades
+
+
+def _quick_grade(answer: Answer | None, gold: Answer | None) -> Grade:
+    """Returns a grade, with `None` until a worker process decides, and for good if there is no reference answer."""
+    if answer is None:
+        return Grade(answer=None, is_correct=False)
+    return Grade(answer.text, is_correct=quick_verdict(answer, gold) if gold else None)
 
 
 def _worker_input(answer: Answer) -> str:

@@ -46,22 +46,24 @@ def choice_letter(text: str) -> str | None:
     choice = CHOICE.match(answer)
     if choice is None:
         return None
-    letter = choice[1]
     rest = answer[choice.end() :].rstrip(" .,*(")
-    if not rest:
-        return letter
+    return choice[1] if not rest or _is_text_of_option(rest, choice) else None
+
+
+def _is_text_of_option(rest: str, choice: re.Match[str]) -> bool:
+    """Returns whether what follows a letter is the text of its option, rather than a formula or a second choice."""
     # In "C. carbon", a mark separates the letter from the text of its option. Without brackets or such a mark, the
     # letter begins a formula, as in "E = mc^2", or a sentence.
     is_in_brackets = choice[0][-1] in ")]"
     if not is_in_brackets and not OPTION_SEPARATOR.match(rest):
-        return None
+        return False
     # Roman numerals after the letter stand for statements, as in "(B) I and II only", and are no further choices. In
     # "I, II", however, the first I is a statement itself.
-    if letter != "I" and ROMAN_STATEMENTS.match(rest):
-        return letter
+    if choice[1] != "I" and ROMAN_STATEMENTS.match(rest):
+        return True
     # "B or C" is a hedge.
     names_second_choice = SECOND_CHOICE.match(rest) or ANY_OPTION_LABEL.search(rest)
-    return None if names_second_choice else letter
+    return not names_second_choice
 
 
 def choice_verdict(answer: str, gold: str) -> bool | None:

@@ -13,7 +13,12 @@ from leash_trl.rewards.grader.units import UNITS, Unit, product_formula, read_un
 
 # 52_8, (1A)_{16}, 101_{two}
 NUMERAL_WITH_BASE = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
-BASES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixteen": "16"}
+# fmt: off
+BASES = {
+    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
+    "ten": "10", "eleven": "11", "twelve": "12", "sixteen": "16",
+}
+# fmt: on
 TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)  # 12:30, 7:05 p.m.
 # Words in quotes or without, such as "girls" and cm, letters of other alphabets, and the signs of units: %, ^\circ, $.
 WORD_OR_UNIT_SIGN = re.compile(
@@ -22,7 +27,7 @@ WORD_OR_UNIT_SIGN = re.compile(
 UNIT_POWER = re.compile(r"\^\s*\{?\d\}?")  # the ^2 of cm^2
 # Functions of an angle, in which degrees are not a unit.
 ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")  # the beginning of -$5 and US$5
+MONEY = re.compile(r"^\s*([+-]?)\s*(?:US)?([$€£¥])\s*")  # the beginning of -$5 and US$5
 SIMPLE_NAME = re.compile(r"[A-Za-z]'*(?:_(?:\w|\{[^{}]*\}))?(?:\(-?(?:[A-Za-z]|\d+)\))?")  # x, y', a_{12}, f(x), h(2)
 NAMED_POINT = re.compile(r"([A-Z]'?(?:_(?:\w|\{\w+\}))?)\s*(\([^()]*,.*\))")  # K(4,9)
 CYCLE = re.compile(r"\(\s*(\d{1,2}(?: \d{1,2})+)\s*\)")  # (1 3 2)
@@ -219,14 +224,13 @@ def _read_permutation(text: str) -> ParsedAnswer | None:
     cycles = CYCLE.findall(text)
     if not cycles or CYCLE.sub("", text).strip():
         return None
-    return ParsedAnswer("permutation", key=tuple(sorted(map(_cycle_from_smallest, cycles))))
+    return ParsedAnswer("permutation", key=tuple(sorted(map(_first_rotation, cycles))))
 
 
-def _cycle_from_smallest(text: str) -> tuple[int, ...]:
-    """Returns the numbers of a cycle such as `3 1 2`, from the smallest on."""
-    numbers = [int(number) for number in text.split()]
-    start = numbers.index(min(numbers))
-    return (*numbers[start:], *numbers[:start])
+def _first_rotation(cycle: str) -> list[str]:
+    """Returns the numbers of a cycle in the order that sorts first: 1, 2, 3 of `3 1 2`."""
+    numbers = cycle.split()
+    return min(numbers[start:] + numbers[:start] for start in range(len(numbers)))
 
 
 def _collection_or_value(text: str) -> ParsedAnswer:
@@ -305,22 +309,20 @@ def _value_of_equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
     constants = [reading for reading in readings if reading and reading.is_constant]
     if is_exact and _values_differ(constants):
         return INVALID_EQUATION
-    left = re.sub(r"\s", "", sides[0])
-    right = re.sub(r"\s", "", sides[-1])
+    left, *_, right = [re.sub(r"\s", "", side) for side in sides]
     # x = 5 and f(x) = 2x state the right side for a name.
     if readings[-1] and SIMPLE_NAME.fullmatch(left):
         return replace(readings[-1], name=left)
     if not constants:
         raise Unreadable
     # The first side with a value states it for the side at the other end, as 5 = x and \cos x = 1 do.
-    value = constants[0]
-    name = right if value is readings[0] else left
+    name = right if constants[0] is readings[0] else left
     # 2x = 10 is not solved for x, so it is no answer.
     if LINEAR_EXPRESSION.fullmatch(name):
         return INVALID_EQUATION
     # An equation between formulas, such as \cos x = 1, is not solved for its name.
     are_formulas = all(reading and reading.formula and not reading.unit for reading in readings)
-    return replace(value, name=name, is_solved=not are_formulas)
+    return replace(constants[0], name=name, is_solved=not are_formulas)
 
 
 def _values_differ(constants: list[ParsedAnswer]) -> bool:
@@ -352,33 +354,32 @@ def _quantity_or_ratio(text: str) -> ParsedAnswer:
 
 def _quantity(text: str) -> ParsedAnswer:
     """Parses a formula with its unit, which stands after the formula or, for money, before the formula."""
-    text = text.strip()
-    # -$5 becomes -5 with the currency $.
-    currency = ""
-    if money := MONEY.match(text):
-        sign, currency = money.groups()
-        text = sign + text[money.end() :]
-    # Such as "3 " and "million dollars".
-    text, words = _split_before_words(text)
-    words = words.replace('"', " ").strip()
-    text = text.rstrip(" .,;")
+    # -$5 million becomes -5 million, which is split into "-5 " and "million".
+    number, words = _split_before_words(MONEY.sub(r"\1", text).strip())
+    number = number.rstrip(" .,;")
     # The only commands of a quantity are those of formulas, such as \frac and \sqrt.
-    if not text or "\\" in FORMULA_COMMAND.sub("", text):
+    if not number or "\\" in FORMULA_COMMAND.sub("", number):
         raise Unreadable
-    formula = with_plain_numbers(text)
+    formula = with_plain_numbers(number)
+    words = words.replace('"', " ").strip()
     first_word, _, other_words = words.partition(" ")
     # 3 million dollars and $3 million become (3)*(\frac{1000000}{1}) with the unit of the rest.
     multiplier = UNITS.get(unit_key(first_word))
     if multiplier and multiplier.dimension == "times":
         formula = product_formula(formula, multiplier.size)
         words = other_words
-    words = f"{currency} {words}".strip()
-    first_word = words.partition(" ")[0]
-    # The unit of "5 hours later" is its first word. The "in" of "5 in total" does not stand for inches.
-    unit = read_unit(words)
-    if unit is None and first_word != "in":
-        unit = read_unit(first_word)
-    return ParsedAnswer("value", formula=formula, unit=unit)
+    money = MONEY.match(text)
+    currency = money[2] if money else ""
+    return ParsedAnswer("value", formula=formula, unit=_unit_of(f"{currency} {words}"))
+
+
+def _unit_of(words: str) -> Unit | None:
+    """Returns the unit that words after a number name: hours in "hours later"; `None` if they name none."""
+    if unit := read_unit(words):
+        return unit
+    first_word = words.strip().partition(" ")[0]
+    # The "in" of "5 in total" does not stand for inches.
+    return None if first_word == "in" else read_unit(first_word)
 
 
 def _split_before_words(text: str) -> tuple[str, str]:
@@ -387,16 +388,19 @@ def _split_before_words(text: str) -> tuple[str, str]:
     Raises:
         [`Unreadable`]: If a number stands after the words.
     """
-    for match in WORD_OR_UNIT_SIGN.finditer(text):
-        word = match[0].strip('" ')
-        # The ab of 3ab is a product, and the degrees of \sin 30^\circ belong to the formula.
-        is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_key(word)
-        is_angle = "circ" in word and ANGLE_FUNCTION.search(text)
-        if is_product or is_angle:
-            continue
-        words = text[match.start() :]
-        # The 2 of cm^2 is no number after the words, while "3 boys 4 girls" has two numbers.
-        if re.search(r"\d", UNIT_POWER.sub("", words)):
-            raise Unreadable
-        return text[: match.start()], words
-    return text, ""
+    starts = [run.start() for run in WORD_OR_UNIT_SIGN.finditer(text) if not _belongs_to_formula(run)]
+    if not starts:
+        return text, ""
+    words = text[starts[0] :]
+    # The 2 of cm^2 is no number after the words, while "3 boys 4 girls" has two numbers.
+    if re.search(r"\d", UNIT_POWER.sub("", words)):
+        raise Unreadable
+    return text[: starts[0]], words
+
+
+def _belongs_to_formula(run: re.Match[str]) -> bool:
+    r"""Returns whether letters are a product, as in 3ab, or degrees of an angle function, as in \sin 30^\circ."""
+    letters = run[0]
+    if "circ" in letters:
+        return ANGLE_FUNCTION.search(run.string) is not None
+    return len(letters) <= 3 and letters.isascii() and letters.isalpha() and not unit_key(letters)

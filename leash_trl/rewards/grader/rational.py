@@ -9,8 +9,13 @@ import ast
 import functools
 import operator
 import re
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
+
+# Returns whether two formulas, or two members of answers, are equal; `None` if this is undecided.
+Comparison = Callable[[Any, Any], bool | None]
 
 MAX_CHARACTERS = 2_000  # of a formula
 MAX_BITS = 30_000  # bits of a power
@@ -22,7 +27,6 @@ EXPONENT = r"(?:[eE][+-]?\d{1,4}(?!\d))?"  # the e-3 of 1.5e-3
 MIXED_NUMBER = re.compile(r"(\d+)(?: ?\\frac *\{ *(\d+) *\} *\{ *(\d+) *\}| (\d{1,2}) ?/ ?(\d+)(?![\d.]))")
 # a mixed number, or digits with or without groups, decimals and an exponent: 12, 1,234.5, .5, 1.5e-3
 NUMBER = re.compile(rf"(?:{MIXED_NUMBER.pattern}|(?:{GROUPED_DIGITS}|\d+(?:\.\d*)?|\.\d+){EXPONENT})(?!\.?\d)")
-WHOLE_NUMBER = re.compile(r"([+-]?) ?(\d{1,4000})\.?")  # - 12; with more digits Python reads no integer
 # Two numbers without a sign between them, as in 3 4, 2 \frac{1}{2} beside a mixed number, or x2; and 1/2x.
 AMBIGUOUS_FORMULA = re.compile(
     r"\d *\)? +\(?(?:\d|\\frac\{\d)|[\d)] *\\frac\{\d|[A-Za-z)}]\d|/ *(?:\d+|[A-Za-z]|\([^()]*\)) *[A-Za-z(\\](?!cdot)"
@@ -68,10 +72,6 @@ def with_plain_numbers(text: str) -> str:
         >>> with_plain_numbers("x + 1 234.5")
         'x + (\\frac{2469}{2})'
     """
-    # Most answers are whole numbers: "- 073" becomes "-73".
-    if whole := WHOLE_NUMBER.fullmatch(text):
-        sign, digits = whole.groups()
-        return f"{sign}{int(digits)}"
     if len(text) > MAX_CHARACTERS:
         raise Unreadable
     # Braces keep an exponent and an index apart from the digits after them: x^2 becomes x^{2}.
@@ -99,8 +99,6 @@ def rational_value(formula: str) -> Fraction | None:
         >>> rational_value(r"\frac{3}{4} - 2^{-2}"), rational_value(r"\sqrt{4}")
         (Fraction(1, 2), None)
     """
-    if WHOLE_NUMBER.fullmatch(formula):
-        return Fraction(formula.replace(" ", ""))
     # \frac{1}{2} becomes ((1)/(2)). Each pass replaces the innermost fractions, until there is none.
     text = formula
     num_replaced = 1

@@ -1,13 +1,8 @@
 """Lists the names, dimensions and sizes of units, and reads them."""
 
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
-
-
-# Returns whether two formulas, or two equations, are equal; `None` if this is undecided.
-FormulaComparison = Callable[[str, str], bool | None]
 
 
 class Unit(NamedTuple):
@@ -78,7 +73,7 @@ ABBREVIATED_UNITS = {
     "fps": "ft/s",
     "mpg": "mi/gal",
 }
-PERCENT_DIMENSION = "percent 1"  # the dimension of % as `read_unit` returns it
+PERCENT = Unit("percent 1", Fraction(1))  # the unit of % as `read_unit` returns it
 
 # Pattern and replacement: daily is per day.
 RATE_RESPELLINGS = [
@@ -115,17 +110,15 @@ def read_unit(text: str) -> Unit | None:
     quotient = ABBREVIATED_UNITS.get(text.strip(' "').lower(), text)
     for pattern, replacement in RATE_RESPELLINGS:
         quotient = pattern.sub(replacement, quotient)
-    # "km/h", "km per hour" and "km an hour" have the parts km and the unit of time; km/h/s has three and is not read.
-    parts = PER.split(quotient)
-    if len(parts) > 2:
-        return None
-    numerator = _unit_or_its_power(parts[0])
-    if len(parts) == 1:
+    # "km/h", "km per hour" and "km an hour" have the parts km and the unit of time.
+    numerator_text, *denominator_text = PER.split(quotient, maxsplit=1)
+    numerator = _unit_or_its_power(numerator_text)
+    if not denominator_text:
         return numerator
     # "per hour" counts something without a unit, as in "50 per hour".
     if numerator is None and quotient.split()[0].lower() == "per":
         numerator = Unit("number", Fraction(1))
-    denominator = _unit_or_its_power(parts[1])
+    denominator = _unit_or_its_power(denominator_text[0])
     if numerator is None or denominator is None:
         return None
     return Unit(f"{numerator.dimension} / {denominator.dimension}", numerator.size / denominator.size)

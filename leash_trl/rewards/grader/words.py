@@ -11,18 +11,18 @@ r"""Decides what the words of two answers say about them; neither their values n
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leash_trl.rewards.grader.commitment import JOINERS, MARKUP, NEGATION, answer_sentences, without_asides, word_runs
 from leash_trl.rewards.grader.equality import are_equal, equal_in_any_order, equal_in_order
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import LIST_SEPARATOR, split_at, without_group_commas
-from leash_trl.rewards.grader.rational import rationals_equal
+from leash_trl.rewards.grader.rational import Comparison, rationals_equal
 from leash_trl.rewards.grader.units import (
     ABBREVIATED_UNITS,
     RATE_RESPELLINGS,
     UNIT_TABLE,
-    FormulaComparison,
     read_unit,
 )
 
@@ -155,9 +155,10 @@ RESPELLINGS = [
 PHRASE_RESPELLINGS = RATE_RESPELLINGS + [
     (re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in RESPELLINGS
 ]
-SUFFIXES = ("ing", "ed", "es", "s", "e")
 # Pattern and replacement at the end of a stem; they apply one after another.
 STEM_ENDINGS = [
+    (re.compile(r"(?<=i)e[sd]$"), ""),  # puppies, which becomes puppi, as puppy does below
+    (re.compile(r"(?<=\w{3})(?:ing|ed|es|e|(?<!s)s)$"), ""),  # girls, but neither "is" nor "class"
     (re.compile(r"(?<=\w{3})our$"), "or"),  # colour
     (re.compile(r"(?<=\w\w[tb])r$"), "er"),  # centr, fibr, the stems of "centre" and "fibre"
     (re.compile(r"(?<=\w{3})([iy])s$"), r"\1z"),  # organis, the stem of "organise"
@@ -193,16 +194,7 @@ MARKED_UNIT = re.compile(r'"[^"]*"|\$|\\circ')  # "cm", $, ^\circ
 def _stem(word: str) -> str:
     """Returns a word in small letters and American spelling, without the suffix of its plural or tense."""
     word = word.lower()
-    # "puppies" becomes "puppi", as "puppy" does below.
-    if word.endswith(("ies", "ied")):
-        return word[:-2]
-    # The first suffix that fits is cut off if three letters or more remain: "girls" becomes "girl", and "is" stays.
-    if not word.endswith("ss"):
-        for suffix in SUFFIXES:
-            if word.endswith(suffix) and len(word) - len(suffix) > 2:
-                word = word.removesuffix(suffix)
-                break
-    # "colour" becomes "color", and the "stopp" of "stopped" becomes "stop".
+    # "girls" becomes "girl", "colour" becomes "color", and "stopped" becomes "stopp" and then "stop".
     for pattern, replacement in STEM_ENDINGS:
         word = pattern.sub(replacement, word)
     return word
@@ -217,12 +209,11 @@ def _is_same_word(word: str, other: str) -> bool:
     # "yrs" may be the plural of "yr".
     if PLURAL_ABBREVIATION.fullmatch(short):
         short = short.removesuffix("s")
-    # An abbreviation is shorter than its word, and begins with the same letter.
-    if len(short) > MAX_ABBREVIATION_LETTERS or len(short) == len(long) or short[0] != long[0]:
+    if len(short) > MAX_ABBREVIATION_LETTERS:
         return False
-    # The letters of "yr" stand in "year" in the same order.
+    # The letters of "yr" stand in "year" in the same order, from the first letter on.
     letters_in_order = ".*".join(map(re.escape, short))
-    return re.search(letters_in_order, long) is not None
+    return re.match(letters_in_order, long) is not None
 
 
 # By stem; a filler means nothing. An abbreviation such as "min" may mean a unit or another word, see `_is_same_word`.
@@ -232,25 +223,24 @@ for _dimension, _size, unit_names in UNIT_TABLE:
     other_names = [name for name in unit_names if not _is_same_word(name, unit_word)]
     plurals = [f"{name}s" for name in other_names if len(name) > 1]  # lbs
     MEANINGS |= dict.fromkeys(map(_stem, other_names + plurals), unit_word)
+MEANINGS |= {_stem(word): _stem(word) for word in COMMON_WORDS}
 for synonyms in SYNONYMS:
     MEANINGS |= dict.fromkeys(map(_stem, synonyms), _stem(synonyms[0]))
 MEANINGS |= dict.fromkeys(map(_stem, FILLERS), "")
-STEMS_OF_COMMON_WORDS = frozenset(map(_stem, COMMON_WORDS))
 
 
 def _meaning(word: str) -> str:
     """Returns the word that stands for all of its synonyms; empty text if it tells no quantity from another."""
     stem = _stem(word)
+    # Words without an entry mean themselves. Those in other alphabets are not compared, as they have no stem here.
+    meaning_of_others = stem if stem.isascii() else ""
     # The meaning of "kids" is "child", and that of "the" is empty text.
-    if stem in MEANINGS:
-        return MEANINGS[stem]
-    # Other words mean themselves. Words in other alphabets are not compared, because they have no stem here.
-    return stem if stem.isascii() else ""
+    return MEANINGS.get(stem, meaning_of_others)
 
 
-def _meanings(text: str) -> set[str]:
-    """Returns the meanings of the words of a text; an abbreviated unit, such as "mph", has those of its units."""
-    text = ABBREVIATED_UNITS.get(text.lower(), text)
+def _meanings(words: Iterable[str]) -> set[str]:
+    """Returns the meanings of words; an abbreviated unit, such as "mph", has those of its units."""
+    text = " ".join(ABBREVIATED_UNITS.get(word.lower(), word) for word in words)
     return {_meaning(word) for word in WORD_OR_SIGN.findall(text)} - {""}
 
 
@@ -360,7 +350,7 @@ def _is_proper_name(run: re.Match[str]) -> bool:
     # A name is a capital letter before small ones, and no unit, no word with a synonym, and no word such as "area".
     word = run[0]
     is_capitalized = word[0].isupper() and word[1:].islower()
-    if not is_capitalized or _stem(word) in MEANINGS or _stem(word) in STEMS_OF_COMMON_WORDS:
+    if not is_capitalized or _stem(word) in MEANINGS:
         return False
     # Inside a sentence, a small letter stands before the word. "the number of Apples" has a plural, which is no name.
     is_inside = run.string[: run.start()].rstrip()[-1:].islower()
@@ -389,34 +379,23 @@ def _as_one_item(text: str) -> Item:
 def _read_item(text: str) -> Item:
     """Returns an item of a marked text."""
     # Words stand in angle quotes, proper names with an asterisk, and units in double quotes. Of "Tom* has 12 apples",
-    # the meanings are {"tom", "appl"}, the stems of its words without fillers, and the proper names are {"tom"}.
-    meanings: set[str] = set()
-    proper_names: set[str] = set()
-    for word in MARKED_WORD.findall(text):
-        meanings_of_word = _meanings(word.removesuffix(NAME_MARK))
-        meanings |= meanings_of_word
-        if word.endswith(NAME_MARK):
-            proper_names |= meanings_of_word
-    units: set[str] = set()
-    for unit in MARKED_UNIT.findall(text):
-        units |= _meanings(unit.strip('"').replace(r"\circ", "°"))
-    # Of "5 to 12", the formulas are ["5", "12"], and the words between them are ["to"].
-    formulas: list[str] = []
-    words_between: list[str] = []
-    words = ""  # before the next formula
-    # The pattern has a group, so every second part consists of words.
-    for index, part in enumerate(MARKED_WORD_RUN.split(text)):
-        formula = part.strip(" =:.,;")
-        if index % 2:
-            words = " ".join(MARKED_WORD.findall(part)).lower()
-        elif re.search(r"\w", formula):
-            if formulas:
-                words_between.append(words)
-            formulas.append(formula)
-    return Item(meanings, units, proper_names, formulas, words_between)
+    # the words are ["Tom*", "has", "apples"], and their meanings {"tom", "appl"}.
+    words = MARKED_WORD.findall(text)
+    units = [unit.strip('"').replace(r"\circ", "°") for unit in MARKED_UNIT.findall(text)]
+    # The pattern has a group, so every second part consists of words, such as "to" of "5 to 12".
+    parts = MARKED_WORD_RUN.split(text)
+    words_before_parts = ["", *parts[1::2]]
+    formulas = []
+    words_before = []
+    for words_before_part, part in zip(words_before_parts, parts[::2], strict=True):
+        if re.search(r"\w", part):
+            formulas.append(part.strip(" =:.,;"))
+            words_before.append(words_before_part.strip().lower())
+    names = [word for word in words if word.endswith(NAME_MARK)]
+    return Item(_meanings(words), _meanings(units), _meanings(names), formulas, words_between=words_before[1:])
 
 
-def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
+def words_verdict(answer: str, gold: str, compare: Comparison = rationals_equal) -> bool | None:
     r"""Returns `False` if the words of two answers contradict each other. If words stand beside each of several
     numbers, returns whether the numbers beside the same words are equal. Otherwise returns `None`.
 
@@ -425,32 +404,38 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
         (False, True)
         >>> words_verdict("So there are 15.", "15 boys")
     """
-    # The entries of a matrix are no quantities with words.
-    if max(len(answer), len(gold)) > MAX_CHARACTERS or r"\begin" in answer + gold:
-        return None
     # If one answer has no words, nothing contradicts the words of the other one: "15" equals "15 boys".
-    if not (WORD_OR_CURRENCY.search(answer) and WORD_OR_CURRENCY.search(gold)):
+    if not (_has_readable_words(answer) and _has_readable_words(gold)):
         return None
     answer = _respelled(answer)
     gold = _respelled(gold)
     # First all words of each answer are compared, then those of each item of their lists.
     if _as_one_item(answer).contradicts(_as_one_item(gold)):
         return False
+    return _bound_numbers_verdict(answer, gold, same=functools.partial(_same_item, compare=compare))
+
+
+def _bound_numbers_verdict(answer: str, gold: str, same: Comparison) -> bool | None:
+    """Returns whether numbers that words bind to a place or to a thing are equal; `None` for unbound numbers."""
     items = _read_items(answer)
     gold_items = _read_items(gold)
     if not items or len(items) != len(gold_items):
         return None
-    same = functools.partial(_same_item, compare=compare)
-    # The word between the numbers of "5 to 12" fixes their order, and so does "respectively" in a list.
-    words_between = items[0].words_between if len(items) == 1 else []
-    has_same_order = words_between and words_between == gold_items[0].words_between
-    if has_same_order or ("respectively" in answer and "respectively" in gold):
+    if "respectively" in answer and "respectively" in gold:
         return equal_in_order(items, gold_items, same)
+    # The word between the numbers of "5 to 12" fixes their order. A single number is unbound.
+    if len(items) == 1:
+        words_between = items[0].words_between
+        is_order_fixed = words_between and words_between == gold_items[0].words_between
+        return same(items[0], gold_items[0]) if is_order_fixed else None
     # "3 boys, 4 girls" binds each number to a word, while "3, 4" is left to the comparison of values.
-    have_words = [bool(item.meanings or item.units) for item in items + gold_items]
-    if len(items) < 2 or not all(have_words):
-        return None
-    return equal_in_any_order(items, gold_items, same)
+    have_words = all(item.meanings or item.units for item in items + gold_items)
+    return equal_in_any_order(items, gold_items, same) if have_words else None
+
+
+def _has_readable_words(text: str) -> bool:
+    """Returns whether a text has words to compare; the entries of a matrix are no quantities with words."""
+    return len(text) <= MAX_CHARACTERS and r"\begin" not in text and WORD_OR_CURRENCY.search(text) is not None
 
 
 def _respelled(text: str) -> str:
@@ -461,7 +446,7 @@ def _respelled(text: str) -> str:
     return normalized(MARKUP.sub("", text))
 
 
-def _same_item(item: Item, gold: Item, compare: FormulaComparison) -> bool | None:
+def _same_item(item: Item, gold: Item, compare: Comparison) -> bool | None:
     """Returns whether two items have the same formulas, and words that do not contradict each other."""
     if item.contradicts(gold):
         return False

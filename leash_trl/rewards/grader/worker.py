@@ -10,7 +10,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from typing import IO
 
 from leash_trl.rewards.grader.algebra import are_equivalent, parse_with_math_verify
@@ -31,21 +30,38 @@ def _answer_requests(answers: IO[str]) -> None:
     """Answers the lines of the input, one by one, until the input ends."""
     for line in sys.stdin:
         answer, gold, seconds = json.loads(line)
-        is_equal = None
-        failure = None
         # After this much processor time, the system sends a signal that ends this process, even inside C code.
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        try:
-            # Without an answer, the case asks whether math-verify can read the reference answer.
-            is_equal = bool(parse_with_math_verify(gold)) if answer is None else are_equivalent(answer, gold)
-        # Earlier cases may have left too little memory, so a fresh process tries again.
-        except MemoryError:
-            os._exit(1)
-        # No answer may end a training run.
-        except Exception as error:
-            failure = f"raised {type(error).__name__}"
+        reply = _verdict_and_failure(answer, gold)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        print(json.dumps([is_equal, failure]), file=answers, flush=True)
+        print(json.dumps(reply), file=answers, flush=True)
+
+
+def _verdict_and_failure(answer: str | None, gold: str) -> tuple[bool | None, str | None]:
+    """Returns whether two answers are equal, and what the comparison raised, such as `raised ValueError`."""
+    try:
+        # Without an answer, the case asks whether math-verify can read the reference answer.
+        is_equal = bool(parse_with_math_verify(gold)) if answer is None else are_equivalent(answer, gold)
+    # Earlier cases may have left too little memory, so a fresh process tries again.
+    except MemoryError:
+        os._exit(1)
+    # No answer may end a training run.
+    except Exception as error:
+        return None, f"raised {type(error).__name__}"
+    return is_equal, None
+
+
+def _prepare_comparisons() -> None:
+    """Limits the memory of this process, keeps libraries silent, and loads what comparisons need."""
+    # The output of libraries goes to the error stream, so that the pool does not read it as an answer.
+    sys.stdout = sys.stderr
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+    # macOS may refuse this limit; the time limit still holds.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+    # math-verify is several times slower on the first formula of a kind, so the forked processes inherit a warm one.
+    for expression in WARM_UP_EXPRESSIONS:
+        are_equivalent(f"\\boxed{{{expression}}}", r"\boxed{\sqrt{2}}")
 
 
 def main() -> None:
@@ -54,17 +70,8 @@ def main() -> None:
     If `answer` is `null`, `is_equal` tells whether the reference answer can be read. A forked process does the
     comparison, so a process that runs out of processor time or memory is replaced at once, with all modules loaded.
     """
-    # The output of libraries goes to the error stream, so that the pool does not read it as an answer.
     answers = sys.stdout
-    sys.stdout = sys.stderr
-    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
-    parent = os.getppid()
-    # macOS may refuse this limit; the time limit still holds.
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
-    # math-verify is several times slower on the first formula of a kind, so the forked processes inherit a warm one.
-    for expression in WARM_UP_EXPRESSIONS:
-        are_equivalent(f"\\boxed{{{expression}}}", r"\boxed{\sqrt{2}}")
+    _prepare_comparisons()
     # A thread of the parent may have blocked the signal of the time limit, and this process inherits its mask.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     while True:
@@ -74,23 +81,10 @@ def main() -> None:
             os._exit(0)
         # The status is 0 if the input has ended. Otherwise the comparison exceeded a limit, and a new process takes
         # over.
-        if _exit_status(child, parent) == 0:
+        _, status = os.waitpid(child, 0)
+        if status == 0:
             return
         print("null", file=answers, flush=True)
-
-
-def _exit_status(child: int, parent: int) -> int:
-    """Waits for a forked process and returns its exit status; ends all processes of this worker if `parent` ends."""
-    while True:
-        time.sleep(0.02)
-        # `ended_child` is 0 while the process runs.
-        ended_child, status = os.waitpid(child, os.WNOHANG)
-        # If the parent ends, this process gets another one. The input alone does not tell, because another child of
-        # the parent may keep it open.
-        if os.getppid() != parent:
-            os.killpg(0, signal.SIGKILL)
-        if ended_child:
-            return status
 
 
 if __name__ == "__main__":
