@@ -26,11 +26,9 @@ def procedural_dataset(settings: str) -> Any:
         `ImportError`: If reasoning-gym is not installed.
         `ValueError`: If the task or a field is unknown, or a value is out of range.
     """
-    try:
-        from reasoning_gym.composite import DatasetSpec
-        from reasoning_gym.factory import create_dataset
-    except ImportError as error:
-        raise ImportError(f"{error}; run pip install reasoning-gym") from error
+    from reasoning_gym.composite import DatasetSpec
+    from reasoning_gym.factory import create_dataset
+
     # such as {"task": "chain_sum", "seed": 0, "max_terms": 4}
     fields = json.loads(settings)
     task = fields.pop("task")

@@ -75,15 +75,10 @@ def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> l
         return []
     # Entries are means over the updates since the last entry, which may differ in the last bit.
     is_changed = ~np.isclose(targets, targets.shift(), rtol=1e-9)
-    spans = log.groupby(is_changed.cumsum())  # consecutive rows with the same target
-    return [
-        TargetSpan(
-            target=float(span[COMMON_TARGET_KEY].iloc[-1]),
-            first_step=int(span["step"].iloc[0]),
-            last_step=int(span["step"].iloc[-1]),
-        )
-        for _, span in spans
-    ]
+    spans = log.groupby(is_changed.cumsum()).agg(  # consecutive rows with the same target
+        target=(COMMON_TARGET_KEY, "last"), first_step=("step", "first"), last_step=("step", "last")
+    )
+    return [TargetSpan(float(span.target), int(span.first_step), int(span.last_step)) for span in spans.itertuples()]
 
 
 def length_control_state(folder: str | Path) -> dict[str, Any] | None:

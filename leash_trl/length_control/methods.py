@@ -72,7 +72,7 @@ def find_method(name: str) -> type[LengthControl]:
         raise ValueError(f"length_control is {name!r}, but must be one of {', '.join(METHODS)}, or an import path")
     # An import path or a file may lead to any object, whose type is checked below. `example` is a name for the message
     # of a failed import.
-    method: type[LengthControl] = import_by_path("length_control", name, example="MyMethod")
+    method: type[LengthControl] = import_by_path("length_control", name)
     if not (isinstance(method, type) and issubclass(method, LengthControl)):
         raise ValueError(f"length_control is {name!r}, which is no subclass of LengthControl; name one")
     return method
