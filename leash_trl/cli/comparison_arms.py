@@ -232,21 +232,28 @@ def runs_without_seed(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]
     check_not_overridden(grid, comparison.overrides, arm.where)
     settings_at = trained_settings if arm.train else untrained_settings
     for point in points_of_grid(grid):  # such as {"target_length": 12}
-        # The base is about training; an arm that is not trained has options of evaluation instead. The copy is for
-        # `set_field`, which also changes mappings inside the fields.
-        fields = copy.deepcopy({**comparison.base, **arm.fields} if arm.train else arm.fields)
-        for name in grid:
-            set_field(fields, name, point.get(name))  # `None`, which removes the field, if the grid has null for it
-        # such as "leash-target_length-12"
-        name = "-".join([arm.name, *(f"{field}-{value}" for field, value in point.items())])
+        name = arm.name
+        for field_name, value in point.items():
+            name += f"-{field_name}-{value}"  # such as "leash-target_length-12"
+        settings = settings_at(comparison, arm, fields_at_point(comparison, arm, grid, point=point))
         yield ComparedRun(
             arm=name,
             label=arm.label,
             grid_values=point,
             is_trained=arm.train,
             folder=comparison.folder / name,
-            **settings_at(comparison, arm, fields)._asdict(),
+            **settings._asdict(),
         )
+
+
+def fields_at_point(comparison: Comparison, arm: Arm, grid: Fields, point: Fields) -> Fields:
+    """Returns the fields of an arm at a point of its grid: those of a recipe, base included, or for an arm that is not
+    trained its model and options of evaluation."""
+    # a copy, since `set_field` also changes mappings inside the fields
+    fields = copy.deepcopy({**comparison.base, **arm.fields} if arm.train else arm.fields)
+    for name in grid:
+        set_field(fields, name, point.get(name))  # `None`, which removes the field, if the grid has null for it
+    return fields
 
 
 def trained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> PointSettings:

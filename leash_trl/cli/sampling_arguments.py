@@ -391,30 +391,30 @@ def prepare_run(arguments: SamplingArguments, references: list[str], purpose: Pu
         purpose (`str`): What the data sets are for: `train` or `benchmark`.
 
     Raises:
-        `UserError`: If a part cannot be loaded, or a benchmark has a gold that the grader cannot read.
+        `UserError`: If a part cannot be loaded.
+        `ValueError`: If the arguments do not fit together, or a benchmark has a gold that the grader cannot read.
     """
     create_writable_folder(arguments.output_dir)
-    with errors_to_user_errors():
-        named_references = references_by_name(references, purpose)
-        tokenizer, recipe = load_tokenizer_and_recipe(arguments)
-        arguments = arguments.with_defaults_of_training(recipe)
-        plan = arguments.sampling_plan()
-        warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
-        problems = {
-            name: load_problems_to_sample(reference, arguments, purpose, tokenizer)
-            for name, reference in named_references.items()
-        }
-        reward_names = arguments.reward_funcs or default_reward_names(problems, references)
-        warn_of_other_rewards(reward_names, recipe)
-        reward_grader = reward_grader_of(reward_names, arguments)  # `None` if the grader behind math_reward grades
-        # Only the grader must be able to read the golds; the user's own functions may have golds of any form. A
-        # benchmark with golds that it cannot read is refused, since without them it would be another benchmark.
-        if reward_grader is None:
-            for name, rows in problems.items():
-                problems[name] = with_readable_solutions(rows, named_references[name], purpose == "train")
-        recorded_options = recorded_options_of(
-            arguments, plan, problems, reward_names=reward_names, reward_grader=reward_grader
-        )
+    named_references = references_by_name(references, purpose)
+    tokenizer, recipe = load_tokenizer_and_recipe(arguments)
+    arguments = arguments.with_defaults_of_training(recipe)
+    plan = arguments.sampling_plan()
+    warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
+    problems = {
+        name: load_problems_to_sample(reference, arguments, purpose, tokenizer)
+        for name, reference in named_references.items()
+    }
+    reward_names = arguments.reward_funcs or default_reward_names(problems, references)
+    warn_of_other_rewards(reward_names, recipe)
+    reward_grader = reward_grader_of(reward_names, arguments)  # `None` if the grader behind math_reward grades
+    # Only the grader must be able to read the golds; the user's own functions may have golds of any form. A benchmark
+    # with golds that it cannot read is refused, since without them it would be another benchmark.
+    if reward_grader is None:
+        for name, rows in problems.items():
+            problems[name] = with_readable_solutions(rows, named_references[name], purpose == "train")
+    recorded_options = recorded_options_of(
+        arguments, plan, problems, reward_names=reward_names, reward_grader=reward_grader
+    )
     return PreparedRun(
         purpose=purpose,
         references=named_references,

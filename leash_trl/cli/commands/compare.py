@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
@@ -18,7 +17,7 @@ from leash_trl.cli.errors import UserError, add_resume_hint, errors_to_user_erro
 from leash_trl.comparison import page
 from leash_trl.comparison.page import FinishedEvaluation
 from leash_trl.comparison.progress import SECONDS_BETWEEN_READINGS, ComparisonProgress
-from leash_trl.comparison.queue import Commands, EndedJob, cause_of_failure, run_jobs
+from leash_trl.comparison.queue import EndedJob, cause_of_failure, run_jobs
 from leash_trl.comparison.run import EVALUATION_NAME, LOG_FILE, ComparedRun, LengthRequest
 from leash_trl.comparison.tables import comparison_rows
 from leash_trl.evaluation.runs import load_evaluated_run
@@ -92,28 +91,36 @@ def main(argv: list[str]) -> int:
     from leash_trl.cli.comparison_arms import planned_runs
     from leash_trl.cli.training_arguments import fields_of_command_line
 
-    # The first run is the base, the model before training.
     runs = planned_runs(options, overrides=fields_of_command_line(training_words, prog="leash compare"))
+    devices = devices_of_jobs(options)
     with add_resume_hint(options.output_dir, "run the same command again to resume"), lock_folder(options.output_dir):
-        num_failed = run_remaining(runs, devices_of_jobs(options))
-    finished = [run for run in runs if run.is_done()]
-    if runs[0] in finished and len(finished) > 1:  # the base and at least one other
+        write_identifying_files(runs)
+        num_failed = run_remaining(runs, devices)
+    base, *others = runs
+    if base.is_done() and any(run.is_done() for run in others):
         write_comparison(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))
     return 1 if num_failed else 0
 
 
+def write_identifying_files(runs: list[ComparedRun]) -> None:
+    """Writes into the folder of each run the files that identify it; raises `UserError`, before any is written, if a
+    folder holds another run."""
+    with errors_to_user_errors():
+        # the content of these files for each run, by file name
+        files_of_runs = {run: run.identifying_files() for run in runs}
+        for run, files in files_of_runs.items():
+            run.check_holds_this_run(files)
+    for run, files in files_of_runs.items():
+        for name, content in files.items():
+            write_atomically(run.folder / name, yaml.safe_dump(content))
+
+
 def run_remaining(runs: list[ComparedRun], devices: list[str | None]) -> int:
     """Trains and evaluates the runs that are not done, as many at once as there are entries in `devices`, and returns
-    how many failed. If a folder holds another run, nothing is started."""
-    files_of_runs = checked_files_of_runs(runs)
+    how many failed."""
     # For each log file, the function that returns the commands of its job. It is called when the job starts, since the
     # commands depend on what the run has done so far.
-    jobs: dict[Path, Commands] = {}
-    for run in runs:
-        if not run.is_done():
-            jobs[run.folder / LOG_FILE] = partial(run.commands, num_devices(devices[0]))
-            for name, content in files_of_runs[run].items():
-                write_atomically(run.folder / name, yaml.safe_dump(content))
+    jobs = {run.folder / LOG_FILE: partial(run.commands, num_devices(devices[0])) for run in runs if not run.is_done()}
     num_failed = 0
     with ComparisonProgress(runs, num_jobs=len(devices)) as progress:
         for job in run_jobs(jobs, devices, seconds_between=SECONDS_BETWEEN_READINGS):
@@ -125,16 +132,6 @@ def run_remaining(runs: list[ComparedRun], devices: list[str | None]) -> int:
             if job.exit_code != 0:
                 num_failed += 1
     return num_failed
-
-
-def checked_files_of_runs(runs: list[ComparedRun]) -> dict[ComparedRun, dict[str, dict[str, Any]]]:
-    """Returns for each run the content of the files that identify it, by file name; raises `TrainingError` if a folder
-    holds another run."""
-    with errors_to_user_errors():
-        files_of_runs = {run: run.identifying_files() for run in runs}
-    for run, files in files_of_runs.items():
-        run.check_holds_this_run(files)
-    return files_of_runs
 
 
 def outcome_in_words(job: EndedJob) -> str:

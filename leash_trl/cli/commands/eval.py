@@ -90,7 +90,8 @@ def target_of_training(recipe: Mapping[str, Any], chat_template_kwargs: Any) -> 
     # The mapping is empty if the training had no efforts, or efforts that only the text of the prompt states.
     for effort, template_kwargs in template_kwargs_of_efforts(recipe).items():
         if template_kwargs == chat_template_kwargs:
-            return float(recipe["efforts"][effort])
+            targets: dict[str, float] = recipe["efforts"]
+            return targets[effort]
     return recipe.get("target_length")
 
 

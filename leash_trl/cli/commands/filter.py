@@ -65,7 +65,8 @@ def main(argv: list[str]) -> None:
     """
     arguments = parse(FilterArguments, argv, "leash filter", takes_recipe=True)
     folder = Path(arguments.output_dir)
-    prepared = prepare_run(arguments, [arguments.dataset_name], "train")
+    with errors_to_user_errors():
+        prepared = prepare_run(arguments, [arguments.dataset_name], "train")
     sample_all(arguments, prepared)
     name = next(iter(prepared.problems))  # the only data set
     # the problems in the same order, each with its graded `completions`

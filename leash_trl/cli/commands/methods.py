@@ -57,11 +57,11 @@ def methods_table() -> str:
         if method.formula_from:
             line += f" Formula from {method.formula_from}, not from the paper."
         lines.append(line)
-    lines.append("")
-    lines.append("leash methods NAME shows formula, defaults, source and use of a method.")
-    lines.append(
-        "leash methods --cite NAME prints the BibTeX of what a run with it uses; NAME may also be a run's folder."
-    )
+    lines += [
+        "",
+        "leash methods NAME shows formula, defaults, source and use of a method.",
+        "leash methods --cite NAME prints the BibTeX of what a run with it uses; NAME may also be a run's folder.",
+    ]
     return "\n".join(lines)
 
 

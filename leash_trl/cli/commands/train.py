@@ -1,7 +1,7 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, add_resume_hint, create_writable_folder, errors_to_user_errors
 from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
-from leash_trl.data.problems import errors_with_file_name, load_training_rows
+from leash_trl.data.problems import load_training_rows
 from leash_trl.data.prompts import contains_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.figures.training import write_curves_figure
@@ -55,9 +55,11 @@ def with_used_suffix(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[s
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
     """Returns the rows to train on and those to evaluate on, or `None`, of a mixture, a named source, a file, a folder
     or a Hub id."""
-    with errors_to_user_errors(always_names_option=True, **data_option(script_args, dataset_args)):
+    parts = [str(part.data_files or part.path) for part in dataset_args.datasets]  # of a mixture
+    mixture = ", ".join(parts) or None
+    with errors_to_user_errors(always_names_option=True, dataset_name=script_args.dataset_name, datasets=mixture):
         return load_training_rows(
-            load_mixture(dataset_args) if dataset_args.datasets else script_args.dataset_name,
+            get_dataset(dataset_args) if mixture else script_args.dataset_name,
             script_args.dataset_train_split,
             script_args.dataset_test_split if evaluates else None,
             config=script_args.dataset_config,
@@ -67,21 +69,6 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
             has_chat_template=has_template,
             system_prompt=script_args.system_prompt,
         )
-
-
-def data_option(script_args, dataset_args) -> dict[str, str]:
-    """Returns the option that names the data, for messages, such as `{"dataset_name": "gym"}`; a mixture replaces
-    `dataset_name`."""
-    if not dataset_args.datasets:
-        return {"dataset_name": script_args.dataset_name}
-    parts = [str(part.data_files or part.path) for part in dataset_args.datasets]
-    return {"datasets": ", ".join(parts)}
-
-
-def load_mixture(dataset_args) -> Any:
-    """Returns the splits of a mixture."""
-    with errors_with_file_name("a part of the mixture"):
-        return get_dataset(dataset_args)
 
 
 def checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
@@ -117,12 +104,6 @@ def load_tokenizer(script_args, training_args: LeashGRPOConfig, model_args) -> A
     if script_args.chat_template:
         tokenizer.chat_template = script_args.chat_template
     return tokenizer
-
-
-def reward_funcs_for(script_args, columns: Collection[str]) -> list[Any]:
-    """Returns the reward functions and models that the arguments name, or else the default for data with these
-    columns."""
-    return named_reward_funcs(script_args) or find_reward_functions([default_reward_name(columns)])
 
 
 def check_golds(rows: Any, functions: Sequence[Any]) -> None:
@@ -164,7 +145,9 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         evaluates=training_args.eval_strategy != "no",
         has_template=tokenizer.chat_template is not None,
     )
-    reward_funcs = reward_funcs_for(script_args, train_dataset.column_names or [])
+    reward_funcs = named_reward_funcs(script_args)
+    if not reward_funcs:
+        reward_funcs = find_reward_functions([default_reward_name(train_dataset.column_names or [])])
     correctness_func = find_correctness_func(training_args.correctness_func, reward_funcs)
     check_golds(train_dataset, [*reward_funcs, correctness_func])
     rollout_func = None
