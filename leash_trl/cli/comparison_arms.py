@@ -203,8 +203,11 @@ def read_arm(path: str, name: str, entries: Fields | None) -> Arm:
     """Returns an arm by its entries in the file of this path, of which it may have none."""
     fields = dict(entries or {})
     # Entries that are about the arm itself, such as {"label": "LEASH", "seeds": 5}, are no fields of its recipe.
-    settings = {key: fields.pop(key) for key in ARM_SETTINGS if key in fields}
-    return Arm(name, f"{path}: arm {name!r}", fields, **{"label": name, **settings})
+    settings: Fields = {"label": name}
+    for key in ARM_SETTINGS:
+        if key in fields:
+            settings[key] = fields.pop(key)
+    return Arm(name, f"{path}: arm {name!r}", fields, **settings)
 
 
 def check_no_seed(where: str, *parts: Mapping[str, Any]) -> None:
