@@ -76,11 +76,10 @@ def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> l
         return []
     # Entries are means over the updates since the last entry, which may differ in the last bit.
     is_changed = ~np.isclose(targets, targets.shift(), rtol=1e-9)
-    # consecutive rows with the same target
-    spans = log.groupby(is_changed.cumsum()).agg(
+    spans = log.groupby(is_changed.cumsum()).agg(  # consecutive rows with the same target
         target=(COMMON_TARGET_KEY, "last"), first_step=("step", "first"), last_step=("step", "last")
     )
-    return [TargetSpan(*span) for span in spans.itertuples(index=False)]
+    return [TargetSpan(float(span.target), int(span.first_step), int(span.last_step)) for span in spans.itertuples()]
 
 
 def length_control_state(folder: str | Path) -> dict[str, Any] | None:

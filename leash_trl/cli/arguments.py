@@ -2,7 +2,6 @@
 
 import argparse
 import inspect
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from trl import TrlParser
 
 import leash_trl
 from leash_trl.cli.errors import SET_UP_ERRORS, UserError, errors_to_user_errors, message_in_one_line
-from leash_trl.paths import existing_path
 from leash_trl.process import set_environment
 
 
@@ -46,16 +44,22 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def recipe_file(name: str) -> Path:
+    """Returns the path of a file or, if there is no such file, of the package's recipe of that name."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    # such as {"gym/leash.yaml": Path("recipes/gym/leash.yaml")}
+    recipes = {recipe.relative_to(RECIPES_FOLDER).as_posix(): recipe for recipe in RECIPES_FOLDER.rglob("*.yaml")}
+    recipe = recipes.get(name.removeprefix("recipes/"))
+    if recipe is None:
+        raise FileNotFoundError(f"--config {name}: no such file or recipe of the package: {', '.join(recipes)}")
+    return recipe
+
+
 def load_recipe(name: str) -> dict[str, Any]:
     """Returns the mapping in a YAML file or, if there is no such file, in the package's recipe of that name."""
-    path = Path(name).expanduser()
-    if not path.is_file():
-        # such as {"gym/leash.yaml": Path("recipes/gym/leash.yaml")}
-        recipes = {recipe.relative_to(RECIPES_FOLDER).as_posix(): recipe for recipe in RECIPES_FOLDER.rglob("*.yaml")}
-        recipe = recipes.get(name.removeprefix("recipes/"))
-        if recipe is None:
-            raise FileNotFoundError(f"--config {name}: no such file or recipe of the package: {', '.join(recipes)}")
-        path = recipe
+    path = recipe_file(name)
     try:
         fields = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
         return dict(_with_paths_of_folder(path.parent, fields))
@@ -87,6 +91,8 @@ class CommandParser(TrlParser):
             # A field may be described in the docstrings of several classes; the subclass comes last and wins.
             for base in reversed(dataclass_type.__mro__):
                 self.helps.update(DOCSTRING_ENTRY.findall(base.__doc__ or ""))
+        # what the docstring of a command says before its arguments
+        texts.setdefault("description", (inspect.getdoc(dataclass_types[0]) or "").partition("Args:")[0])
         super().__init__(list(dataclass_types), allow_abbrev=False, **texts)
         # The parser converts a word by the type of its field, and `dict` alone would not read '{"low": 1024}'.
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))
@@ -127,8 +133,7 @@ class CommandParser(TrlParser):
         return int(value) if is_whole else value
 
     def parse_recipe(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
-        """Returns a recipe's values by field, parsed as on the command line; mappings and lists of mappings stay
-        unchanged."""
+        """Returns a recipe's values by field, parsed as on the command line."""
         # `_option_string_actions` is argparse's table of all options, such as {"--beta": action}.
         unknown = [str(key) for key in recipe if f"--{key}" not in self._option_string_actions]
         if unknown:
@@ -136,19 +141,21 @@ class CommandParser(TrlParser):
         values: dict[str, Any] = {}
         for key, value in recipe.items():
             action = self._option_string_actions[f"--{key}"]
-            takes_several = action.nargs == "+"
-            items = value if isinstance(value, list) and takes_several else [value]
-            # Mappings, and lists of a field that takes no list, have no words; `fill_dataclass` checks them.
-            if any(isinstance(item, list | dict) for item in items):
-                values[action.dest] = value
-                continue
-            # the words with which the command line would set the same value
-            words = ["null" if item is None else str(item) for item in items]
             try:
-                values[action.dest] = self._get_values(action, words)
+                values[action.dest] = self._value_of_recipe(action, value)
             except argparse.ArgumentError as error:
                 raise UserError(f"{where}: {key} is {value!r}: {error.message}") from error
         return values
+
+    def _value_of_recipe(self, action: argparse.Action, value: Any) -> Any:
+        """Returns the value that the command line would give an option by the same words; mappings and lists of
+        mappings, which have no words, stay unchanged."""
+        takes_several = action.nargs == "+"
+        items = value if isinstance(value, list) and takes_several else [value]
+        if any(isinstance(item, list | dict) for item in items):
+            return value
+        words = ["null" if item is None else str(item) for item in items]
+        return self._get_values(action, words)
 
     def parse_all(self, argv: Sequence[str]) -> dict[str, Any]:
         """Returns the values of recipe and command line by field, and sets the environment variables of `env`."""
@@ -179,25 +186,21 @@ def check_chat_template(text: str | None) -> None:
     """Raises `ValueError` if a chat template is not Jinja text, which holds braces, such as the path of a file: every
     prompt would be that text."""
     if text and "{" not in text:
-        path = existing_path(text, "chat_template")
-        raise ValueError(f"chat_template is {text!r}, but must be Jinja text: give the content of {path}")
+        raise ValueError(f"chat_template is {text!r}, but must be Jinja text; give the content of the file")
 
 
 def fill_dataclass(dataclass_type: type[T], values: dict[str, Any]) -> T:
-    """Creates the dataclass from those values that are its fields; raises `UserError` if one is missing or wrong."""
-    parameters = inspect.signature(dataclass_type).parameters  # the fields, by name
+    """Creates the dataclass from those values that are its fields, where null means the default of a field that
+    cannot be null; raises `UserError` if a value is missing or wrong."""
+    arguments: dict[str, Any] = {}
     # The values of a recipe belong to several dataclasses, and those of other ones are left out.
-    arguments = {name: values[name] for name in parameters if name in values}
-    for name, parameter in parameters.items():
-        if name not in arguments and parameter.default is parameter.empty:
+    for name, parameter in inspect.signature(dataclass_type).parameters.items():
+        can_be_null = "None" in str(parameter.annotation)  # such as "list[str] | None"
+        is_set = values.get(name) is not None or (name in values and can_be_null)
+        if is_set:
+            arguments[name] = values[name]
+        elif parameter.default is parameter.empty:
             raise UserError(f"--{name} must be given")
-    for name, value in arguments.items():
-        # the type as text, such as "list[str] | None"
-        annotation = str(parameters[name].annotation)
-        is_wrong_null = value is None and "None" not in annotation
-        is_wrong_list = isinstance(value, list) and "list[" not in annotation
-        if is_wrong_null or is_wrong_list:
-            raise UserError(f"{name} is {json.dumps(value)}, but must be one value; remove it to use the default")
     try:
         return dataclass_type(**arguments)
     except (TypeError, *SET_UP_ERRORS) as error:  # TypeError: a value of the wrong type, such as a list for a number
@@ -211,16 +214,11 @@ def parse(dataclass_type: type[T], argv: Sequence[str], prog: str, takes_recipe:
     without an option name. A `dict` is read as JSON or YAML, and a `list` takes several words. The docstring is the
     help text. A mistake raises `UserError`.
     """
-    parser = CommandParser([dataclass_type], takes_recipe, prog=prog, description=_description(dataclass_type))
+    parser = CommandParser([dataclass_type], takes_recipe, prog=prog)
     return fill_dataclass(dataclass_type, parser.parse_all(argv))
 
 
 def parse_known(dataclass_type: type[T], argv: Sequence[str], prog: str) -> tuple[T, list[str]]:
     """Parses as [`parse`] does, and also returns the words that belong to no option, which are for `leash train`."""
-    parser = CommandParser([dataclass_type], prog=prog, description=_description(dataclass_type))
-    values, unknown = parser.parse_some(argv)
+    values, unknown = CommandParser([dataclass_type], prog=prog).parse_some(argv)
     return fill_dataclass(dataclass_type, values), unknown
-
-
-def _description(dataclass_type: type) -> str:
-    return (inspect.getdoc(dataclass_type) or "").partition("Args:")[0]

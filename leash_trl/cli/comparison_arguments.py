@@ -1,36 +1,22 @@
 """Reads an arm of a comparison: its recipe as `leash train` would, its options of evaluation as `leash eval` would."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from leash_trl.cli.arguments import CommandParser, fill_dataclass
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.errors import UserError
-from leash_trl.cli.training_arguments import arguments_of, training_parser
+from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of
 from leash_trl.comparison.run import PromptEndings
 from leash_trl.completions.costs import MESSAGE_COSTS
 from leash_trl.data.problems import load_splits
 from leash_trl.data.sources import parse_reference
 from leash_trl.reward_functions import named_reward_funcs, suffix_or_default
-from leash_trl.saved_recipe import field_as_mapping
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
 REWARD_FIELDS = ("reward_funcs", "reward_weights", "correctness_func")
-
-
-def checked_recipe(fields: dict[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the recipe of these fields and of `overrides`, which are checked already and replace them.
-
-    Raises:
-        `UserError`: If a value is wrong; the message begins with `where`, the place of the fields.
-    """
-    recipe = {**training_parser().parse_recipe(fields, where), **overrides}
-    try:
-        arguments_of(recipe)  # raises if a value is wrong
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-    return recipe
 
 
 def evaluation_options(
@@ -45,22 +31,9 @@ def evaluation_options(
     """
     script_args, training_args, *_ = arguments_of(recipe)
     # Options of `leash eval` by name. What is not set here has its default there.
-    settings = {
-        "num_samples": 4,
-        "temperature": training_args.temperature,
-        "top_p": training_args.top_p,
-        "top_k": training_args.top_k,
-    }
-    # An evaluation runs no tools, so it cannot count tool calls or turns, and then measures completions.
-    if training_args.length_of not in MESSAGE_COSTS:
-        settings["length_of"] = training_args.length_of
-    if training_args.generation_limit != math.inf:
-        settings["max_new_tokens"] = training_args.generation_limit
+    settings = sampling_options(training_args)
     if "benchmarks" not in options:
-        if script_args.dataset_name is None or script_args.dataset_config:
-            raise UserError(f"{where}: the arms train on a mixture, or have a dataset_config; set benchmarks")
-        settings["benchmarks"] = [script_args.dataset_name]
-        settings["split"] = script_args.dataset_test_split
+        settings.update(benchmark_options(script_args, where))
     # The three fields belong together: weights and a deciding function of other rewards would be wrong.
     if "reward_funcs" not in options:
         if script_args.reward_model_name_or_path:
@@ -68,10 +41,7 @@ def evaluation_options(
         settings.update({name: recipe.get(name) for name in REWARD_FIELDS})
     # With a recipe of its own, the model is asked as in its training: `leash eval` reads these fields there.
     if not model_has_recipe:
-        settings["prompt_suffix"] = suffix_of_training(script_args)
-        settings["system_prompt"] = script_args.system_prompt
-        settings["chat_template"] = script_args.chat_template
-        settings["chat_template_kwargs"] = training_args.chat_template_kwargs or {}
+        settings.update(prompt_options(script_args, training_args))
         settings["thinking_end"] = recipe.get("thinking_end")
     settings.update(CommandParser([EvalArguments], prog="leash eval").parse_recipe(options, where))
     evaluation = {name: value for name, value in settings.items() if value is not None}
@@ -80,19 +50,51 @@ def evaluation_options(
     return evaluation
 
 
+def sampling_options(training_args: LeashGRPOConfig) -> dict[str, Any]:
+    """Returns the options of `leash eval` with which completions are sampled and measured as in training."""
+    options = {
+        "num_samples": 4,
+        "temperature": training_args.temperature,
+        "top_p": training_args.top_p,
+        "top_k": training_args.top_k,
+    }
+    # An evaluation runs no tools, so it cannot count tool calls or turns, and then measures completions.
+    if training_args.length_of not in MESSAGE_COSTS:
+        options["length_of"] = training_args.length_of
+    if training_args.generation_limit != math.inf:
+        options["max_new_tokens"] = training_args.generation_limit
+    return options
+
+
+def benchmark_options(script_args: LeashScriptArguments, where: str) -> dict[str, Any]:
+    """Returns the options of `leash eval` for the test split of the data of training."""
+    if script_args.dataset_name is None or script_args.dataset_config:
+        raise UserError(f"{where}: the arms train on a mixture, or have a dataset_config; set benchmarks")
+    return {"benchmarks": [script_args.dataset_name], "split": script_args.dataset_test_split}
+
+
+def prompt_options(script_args: LeashScriptArguments, training_args: LeashGRPOConfig) -> dict[str, Any]:
+    """Returns the options of `leash eval` with which the model is asked as in training."""
+    return {
+        "prompt_suffix": suffix_of_training(script_args),
+        "system_prompt": script_args.system_prompt,
+        "chat_template": script_args.chat_template,
+        "chat_template_kwargs": training_args.chat_template_kwargs or {},
+    }
+
+
 def prompt_endings_of(recipe: dict[str, Any]) -> PromptEndings:
     """Returns what the recipe's training appends to prompts."""
     script_args, training_args, *_ = arguments_of(recipe)
-    template_kwargs = field_as_mapping("effort_template_kwargs", script_args.effort_template_kwargs)
     return PromptEndings(
         training_args.make_length_control,
         training_args.generation_limit,
         script_args.effort_suffix,
-        template_states_effort=bool(template_kwargs),
+        template_states_effort=bool(script_args.effort_template_kwargs),
     )
 
 
-def suffix_of_training(script_args: Any) -> str:
+def suffix_of_training(script_args: LeashScriptArguments) -> str:
     """Returns the text that training appends to prompts, also for the models that are not trained."""
     columns: Collection[str] = ()
     if script_args.dataset_name is not None:

@@ -5,21 +5,22 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash_trl.cli.arguments import load_recipe
-from leash_trl.cli.comparison_arguments import checked_recipe, evaluation_options, prompt_endings_of
+from leash_trl.cli.comparison_arguments import evaluation_options, prompt_endings_of
 from leash_trl.cli.errors import errors_to_user_errors
+from leash_trl.cli.training_arguments import training_parser
 from leash_trl.comparison.run import BASE, ComparedRun, PromptEndings
 from leash_trl.model_paths import model_path
-from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
+from leash_trl.saved_recipe import recipe_of_model
 
 
 if TYPE_CHECKING:
     from leash_trl.cli.commands.compare import CompareArguments
 
 COMPARISON_SECTIONS = ("base", "eval", "arms", "grid")
-BASE_EXPLANATION = "which in table and figure is the model before training, evaluated in every comparison"
 MODEL_FIELDS = ("model_name_or_path", "model_revision")
 # options of evaluation that all arms must share, so that their results can be compared
 SHARED_OPTIONS = (
@@ -64,17 +65,15 @@ class Arm:
     evals: dict[str, Fields] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.train, bool):
-            raise ValueError(f"{self.where}: train is {self.train!r}, but must be true or false")
-        # `evals` must be like {"forced": {"decoding": "budget_forcing"}}.
-        has_options = isinstance(self.evals, dict) and all(isinstance(value, dict) for value in self.evals.values())
-        if not has_options or (self.evals and not self.train):
+        if self.evals and not self.train:
             raise ValueError(
-                f"{self.where}: evals is {self.evals!r}, but must be options of leash eval by name, in an arm that is "
-                "trained; without training, set the options of the arm itself"
+                f"{self.where}: evals is {self.evals!r}, but the arm is not trained; set the options of the arm itself"
             )
         if self.label == BASE:
-            raise ValueError(f"{self.where}: label is {BASE!r}, {BASE_EXPLANATION}; give the arm another label")
+            raise ValueError(
+                f"{self.where}: label is {BASE!r}, which in table and figure is the model before training, evaluated "
+                "in every comparison; give the arm another label"
+            )
         check_no_seed(self.where, self.fields, self.grid, *self.evals.values())
 
 
@@ -117,78 +116,98 @@ def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> l
         points: list[ComparedRun] = []
         runs_by_point: list[list[ComparedRun]] = []
         for arm in comparison.arms:
-            # A seed that the user wrote twice counts once; a dict keeps the order, which a set would not.
-            seeds = dict.fromkeys(options.seeds or range(arm.seeds))
             for point in runs_without_seed(comparison, arm):
                 points.append(point)
-                runs_by_point.append(
-                    [replace(point, seed=seed, folder=point.folder / f"seed-{seed}") for seed in seeds]
-                )
-        # Rows of the table: two points of one arm need different labels, targets or settings.
+                runs_by_point.append(runs_with_seeds(point, options.seeds or range(arm.seeds)))
         check_rows_differ(comparison, points)
         check_same_model_and_evaluation(comparison, points)
-    # The model before training is that of all trained arms, as was checked above, and is evaluated with their options.
-    first_trained = next(point for point in points if point.is_trained)
-    base = ComparedRun(
-        arm=BASE,
-        label=BASE,
-        recipe=first_trained.recipe,
-        grid_values={},
-        eval_options=first_trained.eval_options,
-        is_trained=False,
-        folder=comparison.folder / BASE,
-    )
-    runs = [base]
-    # The first turn has the first seed of every point, the second turn the second one, and so on. In the last turns,
-    # `zip_longest` has `None` for arms with fewer seeds.
+        return [base_run(comparison, points), *in_turns(runs_by_point)]
+
+
+def runs_with_seeds(point: ComparedRun, seeds: Iterable[int]) -> list[ComparedRun]:
+    """Returns the runs of an arm at one point of its grid, each seed once."""
+    # A dict keeps the order, which a set would not.
+    return [replace(point, seed=seed, folder=point.folder / f"seed-{seed}") for seed in dict.fromkeys(seeds)]
+
+
+def in_turns(runs_by_point: Sequence[Sequence[ComparedRun]]) -> list[ComparedRun]:
+    """Returns the first run of every point, then the second one of every point that has one, and so on."""
+    runs: list[ComparedRun] = []
+    # In the last turns, `zip_longest` has `None` for points with fewer runs.
     for turn in itertools.zip_longest(*runs_by_point):
         runs.extend(run for run in turn if run is not None)
     return runs
 
 
+def base_run(comparison: Comparison, points: Sequence[ComparedRun]) -> ComparedRun:
+    """Returns the run of the model before training, which all trained arms share and whose evaluation is theirs."""
+    point = first_trained(comparison, points)
+    return ComparedRun(
+        arm=BASE,
+        label=BASE,
+        recipe=point.recipe,
+        grid_values={},
+        eval_options=point.eval_options,
+        is_trained=False,
+        folder=comparison.folder / BASE,
+    )
+
+
+def first_trained(comparison: Comparison, points: Sequence[ComparedRun]) -> ComparedRun:
+    """Returns the first point that is trained; raises `ValueError` if none is."""
+    for point in points:
+        if point.is_trained:
+            return point
+    raise ValueError(f"{comparison.path}: no arm is trained; use leash eval")
+
+
 def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -> Comparison:
-    """Returns what to compare; a recipe is a comparison of one arm.
+    """Returns what to compare.
 
     Raises:
         `OSError`: If the file is missing.
-        `ValueError`: If it is no mapping, or has an unknown entry or a seed, or no arm of a selected name.
+        `ValueError`: If it is no mapping, or has an unknown entry or a seed.
+        `KeyError`: If it has no arm of a selected name.
     """
     path = options.comparison
-    sections = load_recipe(path)  # such as {"base": {...}, "eval": {...}, "arms": {"leash": {...}}, "grid": {...}}
-    # A file without arms is a recipe: a comparison of one arm, which has the file's name and no fields of its own.
+    sections = read_sections(path)
+    fields_by_arm = sections["arms"]
+    base = sections.get("base") or {}
+    grid = sections.get("grid") or {}
+    eval_options = sections.get("eval") or {}
+    check_no_seed(path, eval_options, grid, overrides)
+    return Comparison(
+        path=path,
+        folder=Path(options.output_dir),
+        arms=[read_arm(path, name, fields_by_arm[name]) for name in options.arms or fields_by_arm],
+        base=load_recipe(base) if isinstance(base, str) else base,  # text names a recipe
+        grid=grid,
+        eval_options=eval_options,
+        overrides=overrides,
+    )
+
+
+def read_sections(path: str) -> dict[str, Any]:
+    """Returns the sections of a comparison's file, such as `{"base": {...}, "arms": {"leash": {...}}}`. A recipe is a
+    comparison of one arm, which has the file's name and no fields of its own."""
+    sections = load_recipe(path)
     if "arms" not in sections:
-        sections = {"base": sections, "arms": {Path(path).stem: None}}
+        return {"base": sections, "arms": {Path(path).stem: None}}
     for name in sections:
         if name not in COMPARISON_SECTIONS:
             raise ValueError(f"{path}: {name!r} is neither base, eval, arms nor grid; correct the name")
-    fields_by_arm = sections["arms"] or {}
-    if BASE in fields_by_arm:
-        raise ValueError(f"{path}: arms has {BASE!r}, {BASE_EXPLANATION}; rename or remove the arm")
-    arms = []
-    for name in options.arms or fields_by_arm:
-        if name not in fields_by_arm:
-            raise ValueError(f"{path}: arms has no {name!r}; name one of {', '.join(fields_by_arm)}")
-        fields = dict(fields_by_arm[name] or {})  # an arm may be empty
-        # Entries that are about the arm itself, such as {"label": "LEASH", "seeds": 5}, are taken out of the fields of
-        # its recipe.
-        settings: Fields = {"label": name}
-        for key in ARM_SETTINGS:
-            value = fields.pop(key, None)
-            if value is not None:
-                settings[key] = value
-        arms.append(Arm(name, f"{path}: arm {name!r}", fields, **settings))
-    base = sections.get("base") or {}
-    comparison = Comparison(
-        path=path,
-        folder=Path(options.output_dir),
-        arms=arms,
-        base=load_recipe(base) if isinstance(base, str) else base,  # text names a recipe
-        grid=sections.get("grid") or {},
-        eval_options=sections.get("eval") or {},
-        overrides=overrides,
-    )
-    check_no_seed(path, comparison.eval_options, comparison.grid, overrides)
-    return comparison
+    return sections
+
+
+def read_arm(path: str, name: str, entries: Fields | None) -> Arm:
+    """Returns an arm by its entries in the file of this path, of which it may have none."""
+    fields = dict(entries or {})
+    # Entries that are about the arm itself, such as {"label": "LEASH", "seeds": 5}, are no fields of its recipe.
+    settings: Fields = {"label": name}
+    for key in ARM_SETTINGS:
+        if key in fields:
+            settings[key] = fields.pop(key)
+    return Arm(name, f"{path}: arm {name!r}", fields, **settings)
 
 
 def check_no_seed(where: str, *parts: Mapping[str, Any]) -> None:
@@ -201,95 +220,79 @@ def check_no_seed(where: str, *parts: Mapping[str, Any]) -> None:
             )
 
 
+class PointSettings(NamedTuple):
+    """What an arm trains and evaluates at one point of its grid; for the fields, see [`ComparedRun`]."""
+
+    recipe: Fields
+    eval_options: Fields
+    prompt_endings: PromptEndings | None = None
+    variants: Mapping[str, Fields] = MappingProxyType({})
+
+
 def runs_without_seed(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
     """Yields a run without a seed for each point of an arm's grid."""
-    grid = arm.grid
-    fields_of_arm = arm.fields
-    # The base and the common grid are about training; an arm that is not trained has options of evaluation instead.
-    if arm.train:
-        grid = {**grid_without_fields_of(arm, comparison.grid), **arm.grid}
-        fields_of_arm = {**comparison.base, **arm.fields}
-        # An arm may have null for the default, which the configuration would refuse, so the field is removed.
-        if fields_of_arm.get("length_of") is None:
-            fields_of_arm.pop("length_of", None)
-    check_grid(grid, comparison.overrides, arm.where)
+    grid = grid_of(comparison, arm)
+    check_not_overridden(grid, comparison.overrides, arm.where)
+    settings_at = trained_settings if arm.train else untrained_settings
     for point in points_of_grid(grid):  # such as {"target_length": 12}
-        fields = copy.deepcopy(fields_of_arm)  # since `set_field` also changes mappings inside the fields
-        for name in grid:
-            set_field(fields, name, point.get(name))  # `None`, which removes the field, if the grid has null for it
-        prompt_endings: PromptEndings | None = None
-        variants: dict[str, Fields] = {}
-        if arm.train:
-            recipe = checked_recipe(fields, comparison.overrides, arm.where)
-            eval_options = evaluation_options(recipe, comparison.eval_options, f"{comparison.path}: eval")
-            prompt_endings = prompt_endings_of(recipe)
-            variants = read_variants(comparison, arm, recipe)
-        else:
-            recipe, eval_options = settings_of_untrained_arm(comparison, arm, fields)
-        # such as "leash-target_length-12"
-        name = "-".join([arm.name, *(f"{field}-{value}" for field, value in point.items())])
+        name = arm.name
+        for field_name, value in point.items():
+            name += f"-{field_name}-{value}"  # such as "leash-target_length-12"
+        settings = settings_at(comparison, arm, fields_at_point(comparison, arm, grid, point=point))
         yield ComparedRun(
             arm=name,
             label=arm.label,
-            recipe=recipe,
             grid_values=point,
-            eval_options=eval_options,
             is_trained=arm.train,
             folder=comparison.folder / name,
-            prompt_endings=prompt_endings,
-            variants=variants,
+            **settings._asdict(),
         )
 
 
-def read_variants(comparison: Comparison, arm: Arm, recipe: Fields) -> dict[str, Fields]:
-    """Returns the options of the further evaluations of an arm, by their names.
+def fields_at_point(comparison: Comparison, arm: Arm, grid: Fields, point: Fields) -> Fields:
+    """Returns the fields of an arm at a point of its grid: those of a recipe, base included, or for an arm that is not
+    trained its model and options of evaluation."""
+    # a copy, since `set_field` also changes mappings inside the fields
+    fields = copy.deepcopy({**comparison.base, **arm.fields} if arm.train else arm.fields)
+    for name in grid:
+        set_field(fields, name, point.get(name))  # `None`, which removes the field, if the grid has null for it
+    return fields
 
-    Raises:
-        `ValueError`: If a target is set, or two evaluations would have the same folder, whose name is that of the
-            effort and of the further evaluation.
-    """
+
+def trained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> PointSettings:
+    """Returns the settings of an arm with these fields of a recipe."""
+    recipe = {**training_parser().parse_recipe(fields, arm.where), **comparison.overrides}
     variants: dict[str, Fields] = {}
     for variant, options in arm.evals.items():
         where = f"{arm.where}, evals {variant!r}"
-        if "target_length" in options:
-            raise ValueError(
-                f"{where}: target_length is {options['target_length']!r}, but a run is measured by the target of its "
-                "training; remove it"
-            )
         variants[variant] = evaluation_options(recipe, {**comparison.eval_options, **options}, where)
-    # A run has an evaluation for each effort, such as "low", and each of these again for each variant: "low-forced".
-    # An effort that has this very name would share the folder.
-    efforts = field_as_mapping("efforts", recipe.get("efforts")) or {}
-    folders = [*efforts]
-    for effort, variant in itertools.product(efforts, variants):
-        folders.append(f"{effort}-{variant}")
-    if len({*folders}) < len(folders):
-        raise ValueError(f"{arm.where}: evals has the same name twice among {', '.join(folders)}; rename one")
-    return variants
+    eval_options = evaluation_options(recipe, comparison.eval_options, f"{comparison.path}: eval")
+    return PointSettings(recipe, eval_options, prompt_endings_of(recipe), variants)
 
 
-def settings_of_untrained_arm(comparison: Comparison, arm: Arm, fields: Fields) -> tuple[Fields, Fields]:
-    """Returns recipe and options of evaluation of an arm that is not trained, whose fields are a model and options of
-    evaluation."""
-    # The other fields are options of evaluation.
+def untrained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> PointSettings:
+    """Returns the settings of an arm that is not trained, whose fields are a model and options of evaluation."""
     model = {name: fields.pop(name) for name in MODEL_FIELDS if fields.get(name)}
-    # The recipe is not used to train, but shows which data, rewards and prompts the other arms have.
-    recipe_fields = {
-        **comparison.base,
-        **comparison.overrides,
-        **model,
-        "length_control": "none",
-        "length_control_kwargs": None,  # "none" would refuse those of another method
-        "min_accuracy": None,
-    }
-    recipe = checked_recipe(recipe_fields, overrides={}, where=arm.where)
+    # The recipe is not used to train, but shows which data, rewards and prompts the other arms have. The method "none"
+    # would refuse the options of another.
+    no_method = {"length_control": "none", "length_control_kwargs": None, "min_accuracy": None}
+    base = training_parser().parse_recipe(comparison.base, arm.where)
+    recipe = {**base, **comparison.overrides, **model, **no_method}
     # A model of its own that `leash train` saved has a recipe, from which `leash eval` takes the prompts.
     saved_recipe: Fields = {}
     if "model_name_or_path" in model:
         name_or_path = model_path(model["model_name_or_path"])
         saved_recipe = recipe_of_model(name_or_path, model.get("model_revision"))
     options = {**comparison.eval_options, **fields}
-    return recipe, evaluation_options(recipe, options, arm.where, model_has_recipe=bool(saved_recipe))
+    return PointSettings(recipe, evaluation_options(recipe, options, arm.where, model_has_recipe=bool(saved_recipe)))
+
+
+def grid_of(comparison: Comparison, arm: Arm) -> Fields:
+    """Returns the grid of an arm, which for a trained arm includes the common grid, without fields that the arm sets
+    itself."""
+    if not arm.train:
+        return arm.grid
+    return {**grid_without_fields_of(arm, comparison.grid), **arm.grid}
 
 
 def grid_without_fields_of(arm: Arm, grid: Fields) -> Fields:
@@ -302,16 +305,12 @@ def grid_without_fields_of(arm: Arm, grid: Fields) -> Fields:
     return {name: values for name, values in grid.items() if name not in set_by_arm}
 
 
-def check_grid(grid: Fields, overrides: Mapping[str, Any], where: str) -> None:
-    """Raises `ValueError` if values of a grid are neither a list nor null, or the command line sets the field too."""
+def check_not_overridden(grid: Fields, overrides: Mapping[str, Any], where: str) -> None:
+    """Raises `ValueError` if the command line sets a field of a grid too: all points would have its value."""
     for name, values in grid.items():
-        is_list = isinstance(values, list)
         # of "length_control_kwargs.alpha", the field is "length_control_kwargs"
-        is_overridden = name.partition(".")[0] in overrides
-        if values is not None and (not is_list or is_overridden):
-            raise ValueError(
-                f"{where}: grid has {name}: {values!r}; write a list or null, and do not set it elsewhere"
-            )
+        if values is not None and name.partition(".")[0] in overrides:
+            raise ValueError(f"{where}: grid has {name}: {values!r}, which the command line sets too; remove one")
 
 
 def points_of_grid(grid: Fields) -> Iterator[Fields]:
@@ -341,51 +340,49 @@ def set_field(recipe: Fields, name: str, value: Any) -> None:
 
 def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
     """Raises `ValueError` if two points would have the same folder, or be the same row of the table."""
-    # Names of arms by what must differ: the name of the folder, which is that of the arm, and the row in the table.
-    arms: dict[str, str] = {}
+    taken: set[str] = set()  # names of folders, which are those of the arms, and rows
     for point in points:
         # Rows are told apart by label, target and the values of the grid, all of which the table shows.
         row = repr((point.label, point.recipe.get("target_length"), point.grid_values))
-        other = arms.get(point.arm) or arms.get(row)
-        if other is not None:
-            raise ValueError(f"{comparison.path}: {point.arm!r} (label {point.label!r}) is also {other!r}; rename one")
-        arms[point.arm] = point.arm
-        arms[row] = point.arm
+        if point.arm in taken or row in taken:
+            raise ValueError(
+                f"{comparison.path}: {point.arm!r} has the name of another arm, or its label {point.label!r}, target "
+                "and grid; rename one"
+            )
+        taken.update([point.arm, row])
+
+
+class ArmSettings(NamedTuple):
+    """Fields of an arm's recipe, or options of its evaluation."""
+
+    arm: str
+    values: Fields
 
 
 def check_same_model_and_evaluation(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
     """Raises `ValueError` if no arm is trained, if trained arms differ in their model or their evaluation, or if any
     arms differ in [`SHARED_OPTIONS`]."""
-    trained = [point for point in points if point.is_trained]
-    if not trained:
-        raise ValueError(f"{comparison.path}: no arm is trained; use leash eval")
-    first = trained[0]
+    first = first_trained(comparison, points)
+    first_evaluation = ArmSettings(first.arm, first.eval_options)
     for point in points:
         # Trained arms are compared with the base, so they share its model and all options of its evaluation. An arm
         # that is not trained may have another model, and options such as `prompt_ending`.
         if point.is_trained:
-            check_settings_equal(comparison, MODEL_FIELDS, (first, first.recipe), (point, point.recipe))
+            recipe = ArmSettings(point.arm, point.recipe)
+            check_settings_equal(comparison.path, MODEL_FIELDS, ArmSettings(first.arm, first.recipe), recipe)
             names = [*first.eval_options, *point.eval_options]
-            check_settings_equal(comparison, names, (first, first.eval_options), (point, point.eval_options))
+            check_settings_equal(comparison.path, names, first_evaluation, ArmSettings(point.arm, point.eval_options))
         for options in (point.eval_options, *point.variants.values()):
-            check_settings_equal(comparison, SHARED_OPTIONS, (first, first.eval_options), (point, options))
+            check_settings_equal(comparison.path, SHARED_OPTIONS, first_evaluation, ArmSettings(point.arm, options))
 
 
-def check_settings_equal(
-    comparison: Comparison, names: Iterable[str], first: tuple[ComparedRun, Fields], other: tuple[ComparedRun, Fields]
-) -> None:
-    """Raises `ValueError` if two arms differ in one of the settings of these names. Each arm is a pair: the arm at a
-    point of its grid, and its recipe or its options of evaluation."""
-    first_point, first_settings = first
-    point, settings = other
+def check_settings_equal(path: str, names: Iterable[str], first: ArmSettings, other: ArmSettings) -> None:
+    """Raises `ValueError` if two arms differ in one of the settings of these names."""
     for name in names:
-        first_value = first_settings.get(name)  # `None` if it has its default
-        value = settings.get(name)
+        first_value = first.values.get(name)  # `None` if it has its default
+        value = other.values.get(name)
         if value != first_value:
-            remedy = (
-                "use one model" if name in MODEL_FIELDS else f"set eval: {{{name}: ...}}, which holds for all arms"
-            )
             raise ValueError(
-                f"{comparison.path}: {name} is {first_value!r} in {first_point.arm!r}, but {value!r} in "
-                f"{point.arm!r}; {remedy}"
+                f"{path}: {name} is {first_value!r} in {first.arm!r}, but {value!r} in {other.arm!r}; use one model, "
+                f"and set eval: {{{name}: ...}} for an option of leash eval, which then holds for all arms"
             )

@@ -3,7 +3,7 @@
 import errno
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,20 +31,20 @@ def errors_to_user_errors(*, always_names_option: bool = False, **loaded: Any) -
     """
     try:
         yield
-    except BrokenPipeError:  # What reads the output, such as head, has ended; `leash` handles that at its end.
-        raise
     # transformers raises `RuntimeError` if an experiment tracker of `report_to` is not installed.
     except (RuntimeError, *SET_UP_ERRORS) as error:
         message = message_in_one_line(error)
         # The other types, such as `OSError` and `SafetensorError`, are about files, and seldom name the wrong option.
         concerns_files = not isinstance(error, ValueError | ImportError | RuntimeError)
-        # what the code inside loads, such as "dataset_name is 'problems.jsonl'", unless the message has it already
-        parts = []
         if always_names_option or concerns_files:
-            for name, value in loaded.items():
-                if value is not None and name not in message:
-                    parts.append(f"{name} is {value!r}")
-        raise UserError(": ".join([*parts, message])) from error
+            message = ": ".join([*options_not_in(message, loaded), message])
+        raise UserError(message) from error
+
+
+def options_not_in(message: str, loaded: Mapping[str, Any]) -> list[str]:
+    """Returns options with their values, such as `["dataset_name is 'problems.jsonl'"]`, without those that are not
+    set or that the message names already."""
+    return [f"{name} is {value!r}" for name, value in loaded.items() if value is not None and name not in message]
 
 
 def message_in_one_line(error: BaseException) -> str:
@@ -74,10 +74,9 @@ def add_resume_hint(folder: str | Path, remedy: str) -> Iterator[None]:
         ) from error
 
 
-def create_writable_folder(folder: str | Path | None) -> None:
-    """Creates a command's output folder; raises `UserError` if it cannot be created or written to."""
-    if not folder:
-        raise UserError(f"output_dir is {folder!r}, but must name a folder")
+def create_writable_folder(folder: str | Path) -> None:
+    """Creates a command's output folder; raises `UserError` if it cannot be created or written to, which a run would
+    notice only when it saves."""
     with errors_to_user_errors(always_names_option=True, output_dir=folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         # raises `OSError` if no file can be written

@@ -52,11 +52,9 @@ RECORDED_ARGUMENTS = (
     "engine_kwargs",
     "dtype",
     "split",
-    "prompt_suffix",
     "system_prompt",
     "prompt_ending",
     "label",
-    "reward_funcs",
     "reward_weights",
     "correctness_func",
 )
@@ -68,6 +66,7 @@ PROMPT_FIELDS: dict[str, Any] = {
     "chat_template_kwargs": {},
     "thinking_end": SamplingPlan.thinking_end,
 }
+OPTION_OF_PURPOSE: dict[Purpose, str] = {"benchmark": "benchmarks", "train": "dataset_name"}
 DEFAULT_BATCH_SIZE = {"vllm": 1024, "transformers": 64}
 
 
@@ -185,21 +184,10 @@ class SamplingArguments:
             if self.chat_template_kwargs is not None:
                 trained["chat_template_kwargs"] = self.chat_template_kwargs
             warn_of_no_effort(trained["chat_template_kwargs"], recipe)
-        adopted: dict[str, Any] = {}
-        differing: list[str] = []
-        for name, trained_value in trained.items():
-            value = getattr(self, name)
-            if value is None:
-                adopted[name] = trained_value
-            elif value != trained_value:
-                # 99 characters of a value, which may be a chat template
-                differing.append(f"{name} is {value!r:.99}, but was {trained_value!r:.99} in training")
-        # Values that are the default without a recipe too need no word.
-        unusual = [f"{name} {value!r:.99}" for name, value in adopted.items() if value != PROMPT_FIELDS[name]]
-        if unusual:
-            logger.warning("prompts are those of training, from %s: %s", RECIPE_FILE, ", ".join(unusual))
-        if differing:
-            logger.warning("prompts differ from those of training: %s; remove the option", "; ".join(differing))
+        adopted = {name: value for name, value in trained.items() if getattr(self, name) is None}
+        chosen = {name: getattr(self, name) for name in trained if name not in adopted}
+        warn_of_adopted_prompts(adopted)
+        warn_of_other_prompts(chosen, trained)
         return replace(self, **adopted)
 
 
@@ -211,27 +199,42 @@ def prompt_settings_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
     trained: dict[str, Any] = {}
     for name, default in PROMPT_FIELDS.items():
         value = recipe.get(name)
-        if value is not None:
-            trained[name] = value
-        # A field that the recipe lacks had its default in training. That of the suffix depends on the reward functions
-        # and is chosen later, as without a recipe.
-        elif name != "prompt_suffix":
-            trained[name] = default
+        trained[name] = default if value is None else value
+    # Without a record of it, the suffix depends on the reward functions and is chosen later, as without a recipe.
+    if trained["prompt_suffix"] is None:
+        del trained["prompt_suffix"]
     trained["chat_template_kwargs"] = field_as_mapping("chat_template_kwargs", trained["chat_template_kwargs"])
     return trained
+
+
+def warn_of_adopted_prompts(adopted: Mapping[str, Any]) -> None:
+    """Logs which settings of prompts are those of training, except for defaults, which need no word."""
+    # 99 characters of a value, which may be a chat template
+    unusual = [f"{name} {value!r:.99}" for name, value in adopted.items() if value != PROMPT_FIELDS[name]]
+    if unusual:
+        logger.warning("prompts are those of training, from %s: %s", RECIPE_FILE, ", ".join(unusual))
+
+
+def warn_of_other_prompts(chosen: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
+    """Logs which settings of prompts that the user chose differ from those of training."""
+    differing = []
+    for name, value in chosen.items():
+        if value != trained[name]:
+            differing.append(f"{name} is {value!r:.99}, but was {trained[name]!r:.99} in training")
+    if differing:
+        logger.warning("prompts differ from those of training: %s; remove the option", "; ".join(differing))
 
 
 def template_kwargs_of_efforts(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the chat template of each effort of a training, those of all efforts included; empty
     for a training without such arguments."""
     # such as {"low": {"reasoning_effort": "low"}, "off": {"enable_thinking": False}}
-    kwargs_of_efforts = field_as_mapping("effort_template_kwargs", recipe.get("effort_template_kwargs"))
+    kwargs_of_efforts = recipe.get("effort_template_kwargs")
     if not kwargs_of_efforts:
         return {}
     common_kwargs = field_as_mapping("chat_template_kwargs", recipe.get("chat_template_kwargs")) or {}
-    efforts = field_as_mapping("efforts", recipe["efforts"]) or {}
     # Those of an effort replace common ones; an effort may have none of its own.
-    return {effort: {**common_kwargs, **kwargs_of_efforts.get(effort, {})} for effort in efforts}
+    return {effort: {**common_kwargs, **kwargs_of_efforts.get(effort, {})} for effort in recipe["efforts"]}
 
 
 def warn_of_no_effort(chat_template_kwargs: Any, recipe: Mapping[str, Any]) -> None:
@@ -253,7 +256,7 @@ def load_problems_to_sample(reference: str, arguments: SamplingArguments, purpos
         `ValueError`: If it has images.
     """
     functions = find_reward_functions(arguments.reward_funcs or [])
-    loaded = {"benchmarks" if purpose == "benchmark" else "dataset": reference}  # for messages
+    loaded = {OPTION_OF_PURPOSE[purpose]: reference}  # for messages
     with errors_to_user_errors(always_names_option=True, **loaded):
         problems = load_problems(
             reference,
@@ -267,16 +270,20 @@ def load_problems_to_sample(reference: str, arguments: SamplingArguments, purpos
             # Reward functions of the user may need no gold.
             needs_gold=not arguments.reward_funcs or arguments.reward_funcs in GRADER_REWARD_FUNCS,
         )
+    check_no_images(reference, problems)
+    if not arguments.prompt_ending:
+        return problems
+    # Unlike the suffix, the ending is also appended to prompts that are messages.
+    return problems.map(lambda row: {"prompt": with_suffix(row["prompt"], arguments.prompt_ending)})
+
+
+def check_no_images(reference: str, problems: Dataset) -> None:
+    """Raises `ValueError` if problems have images, which prompts would lack."""
     for column, feature in problems.features.items():
         # The type of a list has the type of its items in `feature`.
         content = getattr(feature, "feature", feature)
         if isinstance(content, Image):
             raise ValueError(f"{reference} has images in column {column!r}, which the model would not see; remove it")
-    # Unlike the suffix, the ending is also appended to prompts that are messages.
-    ending = arguments.prompt_ending
-    if not ending:
-        return problems
-    return problems.map(lambda row: {"prompt": with_suffix(row["prompt"], ending)})
 
 
 def load_engine(
@@ -285,9 +292,10 @@ def load_engine(
     """Loads the engine with its model, and checks that its context has room for the longest prompt and its completion.
 
     Raises:
-        `UserError`: If the model cannot be loaded.
-        `ValueError`: If the context has no such room, or the decoding strategy does not work with the tokenizer.
+        `UserError`: If the model cannot be loaded, or the context has no such room.
+        `ValueError`: If the decoding strategy does not work with the tokenizer.
     """
+    plan.decoding.check(tokenizer, plan.sampling.max_new_tokens)
     model = arguments.model_name_or_path
     options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
     with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
@@ -303,8 +311,7 @@ def load_engine(
             engine: Engine = VllmEngine(model, **options)
         else:
             engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
-    plan.decoding.check(tokenizer, plan.sampling.max_new_tokens)
-    check_lengths([longest], engine.max_length)
+        check_lengths([longest], engine.max_length)
     return engine
 
 
@@ -338,7 +345,7 @@ def references_by_name(references: list[str], purpose: Purpose) -> dict[str, str
     Raises:
         `ValueError`: If a reference is wrong, or two data sets have the same name.
     """
-    field = "benchmarks" if purpose == "benchmark" else "dataset_name"
+    field = OPTION_OF_PURPOSE[purpose]
     names = {parse_reference(reference, field=field).name: reference for reference in references}
     if len(names) < len(references) or OVERALL in names:
         raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
@@ -350,43 +357,89 @@ class PreparedRun:
     """What a run samples, and how it grades.
 
     Args:
+        purpose (`str`): What the data sets are for: `train` or `benchmark`.
+        references (`dict[str, str]`), problems (`dict[str, Dataset]`): Data sets as the user named them, and their
+            problems, by the short names of the data sets.
         plan (`SamplingPlan`): Settings of the run.
         tokenizer (`PreTrainedTokenizerBase`): Tokenizer of the model.
-        problems (`dict[str, Dataset]`): Problems of each data set, by the short names of the data sets.
         reward_grader (`RewardGrader`): Reward functions that grade; `None` for the grader behind math_reward.
         recorded_options (`dict`): What `run.json` records of the options in addition to the plan.
     """
 
+    purpose: Purpose
+    references: dict[str, str]
+    problems: dict[str, Dataset]
     plan: SamplingPlan
     tokenizer: Any
-    problems: dict[str, Dataset]
     reward_grader: RewardGrader | None
     recorded_options: dict[str, Any]
 
+    def check_correctness_known(self) -> None:
+        """Raises `TrainingError` if problems to train on are sampled, which `leash filter` keeps by how many of their
+        completions are correct, and the rewards so far do not show this. An evaluation without correctness still
+        measures lengths and rewards."""
+        if self.purpose == "train" and self.reward_grader is not None:
+            self.reward_grader.correctness_rule.check_known("leash filter")
 
-def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], purpose: Purpose) -> PreparedRun:
+
+def prepare_run(arguments: SamplingArguments, references: list[str], purpose: Purpose) -> PreparedRun:
     """Loads the tokenizer, the problems and the reward functions of a run, with prompts as in the model's training.
 
     Problems of a training set whose golds the grader cannot read are left out.
 
     Args:
         arguments (`SamplingArguments`): Options of the command.
-        references (`Mapping[str, str]`): Data sets as the user named them, by their short names.
+        references (`list[str]`): Data sets as the user named them.
         purpose (`str`): What the data sets are for: `train` or `benchmark`.
+
+    Raises:
+        `UserError`: If a part cannot be loaded.
+        `ValueError`: If the arguments do not fit together, or a benchmark has a gold that the grader cannot read.
     """
-    model = arguments.model_name_or_path
-    with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
-        tokenizer = AutoTokenizer.from_pretrained(model_path(model), revision=arguments.revision)
-        # that of the model's training; empty if `leash train` did not save the model
-        recipe = recipe_of_model(model_path(model), arguments.revision)
+    create_writable_folder(arguments.output_dir)
+    named_references = references_by_name(references, purpose)
+    tokenizer, recipe = load_tokenizer_and_recipe(arguments)
     arguments = arguments.with_defaults_of_training(recipe)
     plan = arguments.sampling_plan()
     warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
     problems = {
         name: load_problems_to_sample(reference, arguments, purpose, tokenizer)
-        for name, reference in references.items()
+        for name, reference in named_references.items()
     }
-    reward_names = arguments.reward_funcs or default_reward_names(problems, [*references.values()])
+    reward_names = arguments.reward_funcs or default_reward_names(problems, references)
+    warn_of_other_rewards(reward_names, recipe)
+    reward_grader = reward_grader_of(reward_names, arguments)  # `None` if the grader behind math_reward grades
+    # Only the grader must be able to read the golds; the user's own functions may have golds of any form. A benchmark
+    # with golds that it cannot read is refused, since without them it would be another benchmark.
+    if reward_grader is None:
+        for name, rows in problems.items():
+            problems[name] = with_readable_solutions(rows, named_references[name], purpose == "train")
+    recorded_options = recorded_options_of(
+        arguments, plan, problems, reward_names=reward_names, reward_grader=reward_grader
+    )
+    return PreparedRun(
+        purpose=purpose,
+        references=named_references,
+        problems=problems,
+        plan=plan,
+        tokenizer=tokenizer,
+        reward_grader=reward_grader,
+        recorded_options=recorded_options,
+    )
+
+
+def load_tokenizer_and_recipe(arguments: SamplingArguments) -> tuple[Any, dict[str, Any]]:
+    """Returns the tokenizer of the model, and the recipe of its training, which is empty if `leash train` did not save
+    the model."""
+    model = arguments.model_name_or_path
+    with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
+        path = model_path(model)
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=arguments.revision)
+        return tokenizer, recipe_of_model(path, arguments.revision)
+
+
+def warn_of_other_rewards(reward_names: list[str], recipe: Mapping[str, Any]) -> None:
+    """Warns if other reward functions grade than those that the recipe of the training names."""
     trained_names = recipe.get("reward_funcs")  # `None` if the training had the default
     if trained_names and trained_names != reward_names:
         logger.warning(
@@ -394,18 +447,6 @@ def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], pur
             ", ".join(reward_names),
             ", ".join(trained_names),
         )
-    reward_grader = reward_grader_of(reward_names, arguments)  # `None` if the grader behind math_reward grades
-    # Only the grader must be able to read the golds; the user's own functions may have golds of any form. A benchmark
-    # with golds that it cannot read is refused, since without them it would be another benchmark.
-    if reward_grader is None:
-        for name, rows in problems.items():
-            problems[name] = with_readable_solutions(rows, references[name], drops_unreadable=purpose == "train")
-    recorded_options = recorded_options_of(
-        arguments, plan, problems, reward_names=reward_names, reward_grader=reward_grader
-    )
-    return PreparedRun(
-        plan, tokenizer, problems=problems, reward_grader=reward_grader, recorded_options=recorded_options
-    )
 
 
 def recorded_options_of(
@@ -423,7 +464,6 @@ def recorded_options_of(
     recorded["prompt_suffix"] = suffix_or_default(
         arguments.prompt_suffix, find_reward_functions(reward_names), columns=()
     )
-    recorded["reward_funcs"] = None
     if reward_grader is not None:
         recorded["reward_funcs"] = reward_names
         # by module, so that a run is not resumed with other code
@@ -438,57 +478,56 @@ def recorded_options_of(
     return {name: value for name, value in recorded.items() if value is not None}
 
 
-def sample_all(
-    arguments: SamplingArguments, references: list[str], purpose: Purpose, baseline: dict[str, Any] | None = None
-) -> dict[str, Dataset]:
-    """Samples and grades the problems of data sets into the run's folder, and returns them by their short names. The
-    folder must be empty or hold the same run. `baseline` is the `run.json` of a run to compare with.
+def sample_all(arguments: SamplingArguments, prepared: PreparedRun) -> None:
+    """Samples and grades the problems of a run into its folder, which must be empty or hold the same run.
 
     Raises:
-        `UserError`: If a benchmark has a gold that the grader cannot read, the folder holds another run, the model
-            does not fit the prompts, or the disk is full.
+        `UserError`: If the folder holds another run, the model does not fit the prompts, or the disk is full.
+        `TrainingError`: If `leash filter` cannot know which completions are correct.
     """
     folder = Path(arguments.output_dir)
-    model = arguments.model_name_or_path
-    with errors_to_user_errors():
-        create_writable_folder(arguments.output_dir)
-        named_references = references_by_name(references, purpose)
-        prepared = prepare_run(arguments, named_references, purpose)
-        problems = prepared.problems
-        if baseline is not None:
-            sampling.check_same_problems(problems, baseline, prepared.recorded_options)
-    reward_grader = prepared.reward_grader
-    # `leash filter` keeps problems by how many of their completions are correct, so the rewards must show this. For
-    # `leash eval` this is `None`: without correctness, it still measures lengths and rewards.
-    needed_rule = reward_grader.correctness_rule if reward_grader is not None and purpose == "train" else None
     with lock_folder(folder), add_resume_hint(folder, f"run the same command again to resume from {folder}"):
-        with errors_to_user_errors(model_name_or_path=model):
-            run = sampling.run_record(model, arguments.revision, prepared.plan, problems, named_references)
-            # how many problems of each data set the folder already holds, such as {"aime24": 30, "aime25": 12}
-            num_done = sampling.prepare_folder(folder, run | prepared.recorded_options, problems, prepared.plan)
-            remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}
-            if reward_grader is not None:
-                # Whether the rewards say which answers are correct also depends on those of stored completions.
-                reward_grader.observe_graded(list(sampling.stored_completions(folder, problems)))
-            if needed_rule is not None:
-                needed_rule.check_known("leash filter")  # raises if they do not say it
-            if remaining:
-                engine = load_engine(arguments, prepared.plan, remaining, prepared.tokenizer)
-        num_problems = sum(len(rows) for rows in problems.values())
-        # One bar for all data sets. `leash compare` finds it in a log by its unit.
-        with tqdm(total=num_problems, initial=sum(num_done.values()), unit="problem") as bar:
-            for name, rows in remaining.items():
-                bar.set_description_str(f"{name} ({[*problems].index(name) + 1} of {len(problems)})")
-                # A unit is a batch of problems, which the iteration samples, grades and writes before it continues.
-                units = sampling.sample_in_units(engine, name, rows, prepared.plan, folder, reward_grader)
-                for _ in with_progress(units, bar):
-                    # The rewards may show only after some units that they do not say which answers are correct.
-                    if needed_rule is not None:
-                        needed_rule.check_known("leash filter")
-        # If they showed it late, the first units were still graded as correct or wrong.
-        if reward_grader is not None and not reward_grader.correctness_rule.is_known:
-            sampling.mark_correctness_unknown(folder, problems)
-    return problems
+        num_done = start_or_resume(arguments, prepared)
+        remaining = {name: rows for name, rows in prepared.problems.items() if num_done[name] < len(rows)}
+        if remaining:
+            engine = load_engine(arguments, prepared.plan, remaining, prepared.tokenizer)
+            sample_remaining(engine, prepared, folder, num_done=num_done)
+        # If the rewards showed partial credit late, the first units were still graded as correct or wrong.
+        if prepared.reward_grader is not None and not prepared.reward_grader.correctness_rule.is_known:
+            sampling.mark_correctness_unknown(folder, prepared.problems)
+
+
+def start_or_resume(arguments: SamplingArguments, prepared: PreparedRun) -> dict[str, int]:
+    """Writes `run.json` and returns how many problems of each data set the folder already holds, such as
+    `{"aime24": 30, "aime25": 12}`."""
+    folder = Path(arguments.output_dir)
+    model = arguments.model_name_or_path
+    with errors_to_user_errors(model_name_or_path=model):
+        run = sampling.run_record(model, arguments.revision, prepared.plan, prepared.problems, prepared.references)
+        run.update(prepared.recorded_options)
+        num_done = sampling.prepare_folder(folder, run, prepared.problems, prepared.plan)
+        if prepared.reward_grader is not None:
+            # Whether the rewards say which answers are correct also depends on those of stored completions.
+            prepared.reward_grader.observe_graded(list(sampling.stored_completions(folder, prepared.problems)))
+        prepared.check_correctness_known()
+    return num_done
+
+
+def sample_remaining(engine: Engine, prepared: PreparedRun, folder: Path, num_done: Mapping[str, int]) -> None:
+    """Samples and grades the problems that the folder does not hold yet."""
+    problems = prepared.problems
+    num_problems = sum(len(rows) for rows in problems.values())
+    # One bar for all data sets. `leash compare` finds it in a log by its unit.
+    with tqdm(total=num_problems, initial=sum(num_done.values()), unit="problem") as bar:
+        for number, (name, rows) in enumerate(problems.items(), start=1):
+            if num_done[name] == len(rows):
+                continue
+            bar.set_description_str(f"{name} ({number} of {len(problems)})")
+            # A unit is a batch of problems, which the iteration samples, grades and writes before it continues.
+            units = sampling.sample_in_units(engine, name, rows, prepared.plan, folder, prepared.reward_grader)
+            for _ in with_progress(units, bar):
+                # The rewards may show only after some units that they do not say which answers are correct.
+                prepared.check_correctness_known()
 
 
 def with_progress(units: Iterable[list[dict[str, Any]]], bar: tqdm) -> Iterator[list[dict[str, Any]]]:

@@ -3,7 +3,7 @@
 import argparse
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
@@ -42,13 +42,15 @@ class LeashScriptArguments(ScriptArguments):
     prompt_suffix: str | None = None
     system_prompt: str | None = None
     chat_template: str | None = None
-    efforts: dict[str, Any] | str | None = None
+    efforts: dict = field(default_factory=dict)
     effort_suffix: str | None = None
-    effort_template_kwargs: dict[str, Any] | str | None = None
+    effort_template_kwargs: dict = field(default_factory=dict)
     rollout_func: str | None = None
 
     def __post_init__(self) -> None:
         check_chat_template(self.chat_template)
+        if self.effort_template_kwargs and not self.efforts:
+            raise ValueError("effort_template_kwargs is set, but efforts is not; set the target of each effort")
 
 
 # fields that the short help shows: common ones of TRL, and all of ours

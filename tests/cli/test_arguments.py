@@ -54,6 +54,10 @@ def test_null_takes_out_what_the_recipe_sets(options):
         assert fields_of_command_line(["--config", "smollm2_135m.yaml", f"--{name}", "null"])[name] is None
 
 
+def test_null_means_the_default_where_there_must_be_a_value(options):
+    assert options("num_samples: null").num_samples == 4
+
+
 @pytest.mark.parametrize(
     ("mistake", "named"),
     [

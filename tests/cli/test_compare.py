@@ -236,7 +236,6 @@ def refusal(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"grid": {"target_length": 12}}, "12"),
         ({"grid": {"target_length": [12, 12]}}, "leash-target_length-12"),
         ({"grid": {"seed": [7, 8]}}, "seed is [7, 8]"),
         (
@@ -280,15 +279,11 @@ def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, conf
         ({"dataset_name": "gym_stories"}, "benchmarks"),
         ({"label": "base"}, "model before training"),
         ({"seed": 6}, "seed is 6"),
-        ({"train": "false"}, "'false'"),
         ({"train": False, "lambda_lr": 0.1}, "lambda_lr"),
         ({"train": False, "num_samples": 1}, "num_samples"),
         ({"train": False, "evals": {"forced": FORCED}}, "evals"),
-        ({"evals": {"forced": "budget_forcing"}}, "evals"),
         ({"evals": {"again": {"seed": 6}}}, "seed is 6"),
-        ({"evals": {"shorter": {"target_length": 9}}}, "target_length is 9"),
         ({"evals": {"fewer": {"num_samples": 1}}}, "num_samples"),
-        ({"efforts": {"low": 16, "low-long": 40}, "evals": {"long": FORCED}}, "evals"),  # two folders of one name
         ({"length_of": "thinking"}, "length_of is 'completion' in 'leash', but 'thinking' in 'x'"),
         ({"train": False, "length_of": "thinking"}, "eval: {length_of: "),
     ],
@@ -304,7 +299,6 @@ def test_mistakes_of_an_arm_are_one_line_and_nothing_is_run(arm, named, config, 
         ("--arms lehs", "lehs"),
         ("--seed 9", "seed is 9"),
         ("--devices 0,1;2", "0,1;2"),
-        ("--devices 0;1 --jobs 1", "jobs is 1"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line_and_nothing_is_run(words, named, config, refusal):

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 
 from leash_trl import gym
 from leash_trl.cli.commands.train import build_trainer, load_training_data
+from leash_trl.cli.errors import UserError
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling_arguments import SamplingArguments, load_problems_to_sample
 from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
@@ -229,7 +230,7 @@ def test_a_blank_prompt_is_named_by_its_row_where_a_run_reads_it(tmp_path):
     write_rows(tmp_path / "folder" / "test.jsonl", [row, {**row, "prompt": " "}])
     words = ["--dataset_name", str(tmp_path / "folder")]
     assert trained_on(*words)[1] is None
-    with pytest.raises(ValueError, match="row 1 "):
+    with pytest.raises(UserError, match="row 1 "):
         trained_on(*words, evaluates=True)
 
 

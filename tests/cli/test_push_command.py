@@ -55,9 +55,9 @@ def test_a_second_push_commits_nothing_and_an_evaluation_that_is_left_out_leaves
     assert {**hub.files("me/short"), "README.md": b""} == {**files, "README.md": b""}
 
 
-def test_without_a_repository_the_files_are_listed_of_checkpoints_those_that_are_complete(run, capsys):
-    assert push(run, "--checkpoints", "all") == 0
-    names = capsys.readouterr().out.split()
+def test_all_checkpoints_that_are_complete_are_pushed(hub, run):
+    assert push(run, "--repo", "me/short", "--checkpoints", "all") == 0
+    names = hub.files("me/short")
     assert {"model.safetensors", "checkpoint-1/optimizer.pt", "checkpoint-2/model.safetensors"} <= set(names)
     assert not [name for name in names if name.startswith("checkpoint-3") or "notes" in name]
 
@@ -115,6 +115,6 @@ def folders(run, tmp_path):
 )
 def test_what_cannot_be_pushed_is_refused_in_one_line(words, named, folders, capsys, monkeypatch):
     monkeypatch.chdir(folders)
-    assert push(*words.split()) == 2
+    assert push("--repo", "me/x", *words.split()) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("leash push: ")]
     assert named in line

@@ -70,10 +70,14 @@ def devices_of_jobs(options: CompareArguments) -> list[str | None]:
         num_jobs = options.jobs or (1 if torch.cuda.is_available() else 2)
         return [None] * num_jobs
     devices = options.devices.split(";")  # "0,1;2,3" becomes ["0,1", "2,3"], for two jobs with two GPUs each
-    has_equal_shares = len({text.count(",") for text in devices}) == 1
-    if not has_equal_shares or options.jobs not in (None, len(devices)):
-        raise UserError(f"devices is {options.devices!r}, jobs is {options.jobs}; give each job equally many devices")
+    if len({num_devices(job_devices) for job_devices in devices}) > 1:
+        raise UserError(f"devices is {options.devices!r}; give each job equally many devices")
     return [*devices]
+
+
+def num_devices(devices: str | None) -> int:
+    """Returns the number of devices of a job, such as 2 for "0,1"."""
+    return 1 if devices is None else devices.count(",") + 1
 
 
 def main(argv: list[str]) -> int:
@@ -87,38 +91,47 @@ def main(argv: list[str]) -> int:
     from leash_trl.cli.comparison_arms import planned_runs
     from leash_trl.cli.training_arguments import fields_of_command_line
 
-    # The first run is the base, the model before training.
     runs = planned_runs(options, overrides=fields_of_command_line(training_words, prog="leash compare"))
     devices = devices_of_jobs(options)
-    # For each run, the content of the files that identify it, by file name. If a folder holds another run, nothing is
-    # started.
-    with errors_to_user_errors():
-        files_of_runs = {run: run.identifying_files() for run in runs}
-    for run, files in files_of_runs.items():
-        run.check_holds_this_run(files)
-    remaining = [run for run in runs if not run.is_done()]
-    num_devices = 1 if devices[0] is None else devices[0].count(",") + 1  # of each run
-    # For each log file, the function that returns the commands of its job. It is called when the job starts, since the
-    # commands depend on what the run has done so far.
-    jobs = {run.folder / LOG_FILE: partial(run.commands, num_devices) for run in remaining}
-    num_failed = 0
     with add_resume_hint(options.output_dir, "run the same command again to resume"), lock_folder(options.output_dir):
-        for run in remaining:
-            for name, content in files_of_runs[run].items():
-                write_atomically(run.folder / name, yaml.safe_dump(content))
-        with ComparisonProgress(runs, num_jobs=len(devices)) as progress:
-            for job in run_jobs(jobs, devices, seconds_between=SECONDS_BETWEEN_READINGS):
-                if job is None:  # no job has ended for `SECONDS_BETWEEN_READINGS`
-                    progress.show()
-                    continue
-                tqdm.write(outcome_in_words(job), file=sys.stderr)
-                progress.record_end(job)
-                if job.exit_code != 0:
-                    num_failed += 1
-    finished = [run for run in runs if run.is_done()]
-    if runs[0] in finished and len(finished) > 1:  # the base and at least one other
+        write_identifying_files(runs)
+        num_failed = run_remaining(runs, devices)
+    base, *others = runs
+    if base.is_done() and any(run.is_done() for run in others):
         write_comparison(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))
     return 1 if num_failed else 0
+
+
+def write_identifying_files(runs: list[ComparedRun]) -> None:
+    """Writes into the folder of each run the files that identify it; raises `UserError`, before any is written, if a
+    folder holds another run."""
+    with errors_to_user_errors():
+        # the content of these files for each run, by file name
+        files_of_runs = {run: run.identifying_files() for run in runs}
+        for run, files in files_of_runs.items():
+            run.check_holds_this_run(files)
+    for run, files in files_of_runs.items():
+        for name, content in files.items():
+            write_atomically(run.folder / name, yaml.safe_dump(content))
+
+
+def run_remaining(runs: list[ComparedRun], devices: list[str | None]) -> int:
+    """Trains and evaluates the runs that are not done, as many at once as there are entries in `devices`, and returns
+    how many failed."""
+    # For each log file, the function that returns the commands of its job. It is called when the job starts, since the
+    # commands depend on what the run has done so far.
+    jobs = {run.folder / LOG_FILE: partial(run.commands, num_devices(devices[0])) for run in runs if not run.is_done()}
+    num_failed = 0
+    with ComparisonProgress(runs, num_jobs=len(devices)) as progress:
+        for job in run_jobs(jobs, devices, seconds_between=SECONDS_BETWEEN_READINGS):
+            if job is None:  # no job has ended for `SECONDS_BETWEEN_READINGS`
+                progress.show()
+                continue
+            tqdm.write(outcome_in_words(job), file=sys.stderr)
+            progress.record_end(job)
+            if job.exit_code != 0:
+                num_failed += 1
+    return num_failed
 
 
 def outcome_in_words(job: EndedJob) -> str:
@@ -131,17 +144,12 @@ def outcome_in_words(job: EndedJob) -> str:
 
 
 def write_comparison(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
-    """Writes tables and figure of the finished runs, and prints the tables."""
-    base_run = runs[0]
-    arm_names = list(dict.fromkeys(run.arm for run in runs[1:]))
-    finished = [run for run in runs[1:] if run.is_done()]
-    # The runs are in the order in which they start, the first seeds of all arms first. Tables have one arm after the
-    # other.
-    finished.sort(key=lambda run: arm_names.index(run.arm))
+    """Writes tables and figure of the finished runs, and prints the tables. The first run is the base."""
+    finished = finished_by_arm(runs[1:])
     # The curves of each run that trained a model, which an arm with `train: false` does not.
     logs = {run: load_curves(run.folder) for run in finished if run.is_trained}
     with errors_to_user_errors():
-        base = load_evaluated_run(base_run.folder / EVALUATION_NAME)
+        base = load_evaluated_run(runs[0].folder / EVALUATION_NAME)
         evaluations: list[FinishedEvaluation] = []
         for run in finished:
             evaluations.extend(finished_evaluations(run, log=logs.get(run, EMPTY_LOG)))
@@ -153,12 +161,19 @@ def write_comparison(command: str, runs: list[ComparedRun], output_dir: Path) ->
     text = page.page_text(command, runs, base, evaluations=evaluations, seeds=seeds, differences=differences)
     page.write_tables(output_dir, text, table=table, seeds=seeds, differences=differences)
     # Several arms are compared by accuracy over length; of one arm, the course of its training is more telling.
-    if len(arm_names) > 1:
+    if len({run.arm for run in runs[1:]}) > 1:
         training = page.accuracies_by_method(seeds, evaluations)
         write_figure(pareto_figure(table, training=training), output_dir / "pareto.png")
     else:
         write_figure(dynamics_figure(list(logs.values())), output_dir / "dynamics.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
+
+
+def finished_by_arm(runs: list[ComparedRun]) -> list[ComparedRun]:
+    """Returns the finished runs in the order of tables, one arm after the other, and not in that in which they start,
+    the first seeds of all arms first."""
+    arm_names = list(dict.fromkeys(run.arm for run in runs))
+    return sorted((run for run in runs if run.is_done()), key=lambda run: arm_names.index(run.arm))
 
 
 def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[FinishedEvaluation]:

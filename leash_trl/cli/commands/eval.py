@@ -8,15 +8,14 @@ from typing import Any, Self
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import errors_to_user_errors
-from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all, template_kwargs_of_efforts
+from leash_trl.cli.sampling_arguments import SamplingArguments, prepare_run, sample_all, template_kwargs_of_efforts
 from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, find_cost, name_without_path
 from leash_trl.digests import code_digests
 from leash_trl.evaluation.runs import load_evaluated_run
-from leash_trl.evaluation.sampling import SamplingPlan
+from leash_trl.evaluation.sampling import SamplingPlan, check_same_problems
 from leash_trl.evaluation.tables import summary_markdown, write_results
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import RECIPE_FILE, length_control_state
-from leash_trl.saved_recipe import field_as_mapping
 
 
 logger = logging.getLogger(__name__)
@@ -51,26 +50,39 @@ class EvalArguments(SamplingArguments):
         """Returns the arguments with those that they do not set from the recipe of the model's training, cost and
         target included."""
         arguments = super().with_defaults_of_training(recipe)
-        trained_cost = recipe.get("length_of") or TOKEN_COSTS[0]  # "completion" if the recipe does not set it
-        obstacle = obstacle_to_measuring(trained_cost, self.model_name_or_path)
-        if self.length_of is None and obstacle is not None:
-            logger.warning(
-                "length_of was %r in training, which is not measured, since %s; set length_of to completion, "
-                "thinking, checking or a function, as my_file.py:my_function",
-                trained_cost,
-                obstacle,
-            )
+        length_of = self.length_of or cost_of_training(recipe, self.model_name_or_path)
+        if length_of is None:
             return arguments
-        length_of = self.length_of or trained_cost
         target_length = self.target_length
         # The target of training limits the cost of training. The file of a cost function may be in another folder now,
         # so only short names are compared.
-        if target_length is None and name_without_path(length_of) == name_without_path(trained_cost):
+        if target_length is None and name_without_path(length_of) == name_without_path(trained_cost(recipe)):
             target_length = target_of_training(recipe, arguments.chat_template_kwargs)
-        if self.length_of is None and length_of != TOKEN_COSTS[0]:
-            logger.warning("length_of is that of training, from %s: %s", RECIPE_FILE, length_of)
-            warn_of_changed_code(length_of, self.model_name_or_path)
         return replace(arguments, length_of=length_of, target_length=target_length)
+
+
+def trained_cost(recipe: Mapping[str, Any]) -> str:
+    """Returns what a training controls: `completion` if its recipe does not say it."""
+    return recipe.get("length_of") or TOKEN_COSTS[0]
+
+
+def cost_of_training(recipe: Mapping[str, Any], model: str) -> str | None:
+    """Returns what a training controlled, which an evaluation of its model measures, or `None` if it cannot; logs
+    which of the two if this is not the tokens of completions."""
+    cost = trained_cost(recipe)
+    obstacle = obstacle_to_measuring(cost, model)
+    if obstacle is not None:
+        logger.warning(
+            "length_of was %r in training, which is not measured, since %s; set length_of to completion, "
+            "thinking, checking or a function, as my_file.py:my_function",
+            cost,
+            obstacle,
+        )
+        return None
+    if cost != TOKEN_COSTS[0]:
+        logger.warning("length_of is that of training, from %s: %s", RECIPE_FILE, cost)
+        warn_of_changed_code(cost, model)
+    return cost
 
 
 def target_of_training(recipe: Mapping[str, Any], chat_template_kwargs: Any) -> float | None:
@@ -78,7 +90,7 @@ def target_of_training(recipe: Mapping[str, Any], chat_template_kwargs: Any) -> 
     # The mapping is empty if the training had no efforts, or efforts that only the text of the prompt states.
     for effort, template_kwargs in template_kwargs_of_efforts(recipe).items():
         if template_kwargs == chat_template_kwargs:
-            targets: dict[str, float] = field_as_mapping("efforts", recipe["efforts"]) or {}
+            targets: dict[str, float] = recipe["efforts"]
             return targets[effort]
     return recipe.get("target_length")
 
@@ -114,10 +126,13 @@ def main(argv: list[str]) -> None:
     arguments = parse(EvalArguments, argv, "leash eval", takes_recipe=True)
     folder = Path(arguments.output_dir)
     baseline = None
-    if arguments.baseline:
-        with errors_to_user_errors():
+    with errors_to_user_errors():
+        if arguments.baseline:
             baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline"))
-    sample_all(arguments, arguments.benchmarks, "benchmark", baseline=baseline.record if baseline else None)
+        prepared = prepare_run(arguments, arguments.benchmarks, "benchmark")
+        if baseline is not None:
+            check_same_problems(prepared.problems, baseline.record, prepared.recorded_options)
+    sample_all(arguments, prepared)
     with errors_to_user_errors():
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
 from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError, errors_to_user_errors
-from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
+from leash_trl.cli.sampling_arguments import SamplingArguments, prepare_run, sample_all
 from leash_trl.completions.prompts import template_arguments
 from leash_trl.evaluation.filter import filtered_rows
 from leash_trl.evaluation.runs import read_lines, read_run, samples_frame, samples_path, truncation_warning
@@ -47,6 +48,14 @@ class FilterArguments(SamplingArguments):
     target_quantile: float | None = None
     shortest_correct: bool = False
 
+    @property
+    def most_passes(self) -> int:
+        """Largest number of right completions of a problem to keep."""
+        if self.max_passes is not None:
+            return self.max_passes
+        # GRPO learns nothing from a problem that is always solved; fine-tuning on a shortest completion does.
+        return self.num_samples if self.shortest_correct else self.num_samples - 1
+
 
 def main(argv: list[str]) -> None:
     """Samples and grades the problems, and writes those to keep into a file for `leash train`.
@@ -56,52 +65,64 @@ def main(argv: list[str]) -> None:
     """
     arguments = parse(FilterArguments, argv, "leash filter", takes_recipe=True)
     folder = Path(arguments.output_dir)
-    num_samples = arguments.num_samples
-    max_passes = arguments.max_passes
-    if max_passes is None:
-        # GRPO learns nothing from a problem that is always solved; fine-tuning on a shortest completion does.
-        max_passes = num_samples if arguments.shortest_correct else num_samples - 1
-    problems_by_name = sample_all(arguments, [arguments.dataset_name], "train")
-    name = next(iter(problems_by_name))  # the only data set
+    with errors_to_user_errors():
+        prepared = prepare_run(arguments, [arguments.dataset_name], "train")
+    sample_all(arguments, prepared)
+    name = next(iter(prepared.problems))  # the only data set
     # the problems in the same order, each with its graded `completions`
     samples = read_lines(samples_path(folder, name))
     with errors_to_user_errors():
-        kept = list(
-            filtered_rows(
-                problems_by_name[name],
-                samples,
-                min_passes=arguments.min_passes,
-                max_passes=max_passes,
-                target_quantile=arguments.target_quantile,
-            )
+        kept = rows_to_keep(arguments, prepared.problems[name], samples)
+    print("\n".join(summary_lines(name, samples, num_samples=arguments.num_samples, num_kept=len(kept))))
+    if not kept:
+        raise UserError("nothing is left to train on; use other problems, another model or other bounds")
+    file = folder / (SHORTEST_CORRECT_FILE if arguments.shortest_correct else DATASET_FILE)
+    lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in kept]  # str for dates
+    write_atomically(file, "".join(lines))
+    print(f"Train on it with {next_command(arguments, file)}; raw generations are in {folder / 'samples'}")
+
+
+def rows_to_keep(arguments: FilterArguments, problems: Dataset, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rows of the file to write."""
+    rows = list(
+        filtered_rows(
+            problems,
+            samples,
+            min_passes=arguments.min_passes,
+            max_passes=arguments.most_passes,
+            target_quantile=arguments.target_quantile,
         )
-        if arguments.shortest_correct:
-            kept = rows_with_shortest_correct(kept, samples, arguments)
+    )
+    return rows_with_shortest_correct(rows, samples, arguments) if arguments.shortest_correct else rows
+
+
+def summary_lines(name: str, samples: list[dict[str, Any]], num_samples: int, num_kept: int) -> list[str]:
+    """Returns how many problems have how many right completions, how many are kept, and what is to be known about
+    their completions."""
     # A row for each completion. `is_correct` is 1, 0 or, for one that could not be graded, NaN, which sums ignore.
     completions = samples_frame({name: samples})
     num_right = completions.groupby("index")["is_correct"].sum()  # of each problem, whose number is `index`
     # how many problems have 0, 1, ..., `num_samples` right completions
     num_problems = num_right.value_counts().reindex(range(num_samples + 1), fill_value=0)
     counts = ", ".join(f"{count} with {right}" for right, count in num_problems.items())
-    print(f"{len(samples)} problems by number of right completions out of {num_samples}: {counts}. Kept {len(kept)}.")
+    lines = [
+        f"{len(samples)} problems by number of right completions out of {num_samples}: {counts}. Kept {num_kept}."
+    ]
     warning = truncation_warning({name: (completions["finish_reason"] == "length").mean()})
     if warning:
-        print(warning)
+        lines.append(warning)
     num_ungraded = completions["is_correct"].isna().sum()
     if num_ungraded:
-        print(f"{num_ungraded} completions could not be graded; problems for which they matter are left out.")
-    if not kept:
-        raise UserError("nothing is left to train on; use other problems, another model or other bounds")
-    file = folder / (SHORTEST_CORRECT_FILE if arguments.shortest_correct else DATASET_FILE)
-    with errors_to_user_errors():
-        lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in kept]  # str for dates
-        write_atomically(file, "".join(lines))
-    # what the user can run next
-    command = f"leash train --dataset_name {file}"
+        lines.append(f"{num_ungraded} completions could not be graded; problems for which they matter are left out.")
+    return lines
+
+
+def next_command(arguments: FilterArguments, file: Path) -> str:
+    """Returns the command that trains on the file."""
     if arguments.shortest_correct:
         model = model_path(arguments.model_name_or_path)
-        command = f"trl sft --model_name_or_path {model} --dataset_name {file.parent}"
-    print(f"Train on it with {command}; raw generations are in {folder / 'samples'}")
+        return f"trl sft --model_name_or_path {model} --dataset_name {file.parent}"
+    return f"leash train --dataset_name {file}"
 
 
 def rows_with_shortest_correct(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import UserError, errors_to_user_errors
+from leash_trl.cli.errors import errors_to_user_errors
 
 
 if TYPE_CHECKING:
@@ -34,20 +34,16 @@ class MethodsArguments:
 def main(argv: list[str]) -> None:
     """Prints the page about the method that is named, what to cite, or else the table of all methods."""
     arguments = parse(MethodsArguments, argv, "leash methods")
-    if arguments.cite:
-        if arguments.method:
-            raise UserError(f"method is {arguments.method!r} beside --cite {arguments.cite}; leave out one of them")
-        with errors_to_user_errors(always_names_option=True, cite=arguments.cite):
-            print(citation_text(arguments.cite))
-        return
-    if not arguments.method:
-        print(methods_table())
-        return
-
     from leash_trl.length_control.methods import find_method
 
-    with errors_to_user_errors():
-        print(method_page(find_method(arguments.method), arguments.method))
+    with errors_to_user_errors(always_names_option=True, cite=arguments.cite):
+        if arguments.cite:
+            text = citation_text(arguments.cite)
+        elif arguments.method:
+            text = method_page(find_method(arguments.method), arguments.method)
+        else:
+            text = methods_table()
+    print(text)
 
 
 def methods_table() -> str:
@@ -61,39 +57,32 @@ def methods_table() -> str:
         if method.formula_from:
             line += f" Formula from {method.formula_from}, not from the paper."
         lines.append(line)
-    lines.append("")
-    lines.append("leash methods NAME shows formula, defaults, source and use of a method.")
-    lines.append(
-        "leash methods --cite NAME prints the BibTeX of what a run with it uses; NAME may also be a run's folder."
-    )
+    lines += [
+        "",
+        "leash methods NAME shows formula, defaults, source and use of a method.",
+        "leash methods --cite NAME prints the BibTeX of what a run with it uses; NAME may also be a run's folder.",
+    ]
     return "\n".join(lines)
 
 
 def citation_text(name: str) -> str:
     """Returns the BibTeX of what a run uses: that in a folder, as its recipe says, or one with the defaults and the
-    method of this name, which comes before a folder of the same name.
+    method of this name.
 
     Raises:
         `ValueError`: If it is neither a method nor the folder of a run.
     """
     from leash_trl.citations import citations
-    from leash_trl.length_control.methods import METHODS, find_method
+    from leash_trl.length_control.methods import find_method
     from leash_trl.saved_recipe import recipe_of_model
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
     # The recipe says what else a run used, such as dynamic sampling. For a method alone, an empty recipe stands for
     # the defaults.
-    recipe: dict[str, Any] = {}
-    if Path(name).is_dir() and name not in METHODS:
-        recipe = recipe_of_model(name)
-        if not recipe:
-            raise ValueError(
-                f"{name!r} is a folder without leash_recipe.yaml; name the folder of a run or a checkpoint of "
-                "leash train, or a method"
-            )
-        method = find_method(recipe.get("length_control", LeashGRPOConfig.length_control))
-    else:
-        method = find_method(name)
+    recipe = recipe_of_model(name) if Path(name).is_dir() else {}
+    if recipe:
+        name = recipe.get("length_control", LeashGRPOConfig.length_control)
+    method = find_method(name)
     entries = citations(method, recipe)
     if method.paper is None:
         entries.insert(0, f"% {method.name} has no paper of its own; see leash methods {method.name}")

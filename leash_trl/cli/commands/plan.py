@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from leash_trl import process
 from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import errors_to_user_errors
-from leash_trl.paths import existing_path
 from leash_trl.planning import duration, plan
 from leash_trl.run_folder import RECIPE_FILE, newest_trainer_state
-from leash_trl.saved_recipe import field_as_mapping
 
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 DEFAULT_PROMPT_LENGTH = 1024
 PLANNED_PROBLEMS = 1000  # if the number of updates depends on the data
@@ -56,12 +57,6 @@ class PlanArguments:
     step_seconds: float | None = None
     run: str | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("tokens_per_second", "step_seconds"):
-            rate = getattr(self, name)
-            if rate is not None and not rate > 0:
-                raise ValueError(f"{name} is {rate}, but must be above 0")
-
 
 def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any, Any]:
     """Returns the options of the plan, and the script, training and model arguments of the recipe for that number of
@@ -77,18 +72,10 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any, Any]:
 
     if arguments.run is not None:
         # The recipe of the run comes first, so that a --config of the command line wins.
-        recipe_file = Path(existing_path(arguments.run, "run"), RECIPE_FILE)
-        has_config = any(word.partition("=")[0] == "--config" for word in training_words)
-        if not recipe_file.is_file() and not has_config:
-            raise ValueError(
-                f"--run is {arguments.run!r}, but has no {RECIPE_FILE}; give the folder of one run, or a --config"
-            )
-        training_words = ["--config", str(recipe_file), *training_words]
+        training_words = ["--config", str(Path(arguments.run, RECIPE_FILE)), *training_words]
     # Planning needs no GPU, but transformers would refuse bf16 without one, unless it is told to use the CPU.
     recipe = fields_of_command_line(["--use_cpu", "true", *training_words], prog="leash plan")
     script_args, training_args, model_args, _ = arguments_of(recipe, PlannedConfig)
-    if model_args.model_name_or_path is None:
-        raise ValueError("--model_name_or_path is missing: neither --config RECIPE nor the command line names it")
     return arguments, script_args, training_args, model_args
 
 
@@ -97,26 +84,14 @@ def plan_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     modeled."""
     from trl import get_peft_config
 
-    from leash_trl.microbatching import batch_fields, loss_weights
-
-    unmodeled = unmodeled_settings(training_args, model_args)
-    if unmodeled:
-        raise ValueError(
-            f"the memory of {' and '.join(unmodeled)} is not modeled; plan without it or change its value"
-        )
+    check_memory_is_modeled(training_args, model_args)
     model = model_args.model_name_or_path
     with errors_to_user_errors(
         always_names_option=True, model_config=arguments.model_config, model_name_or_path=model
     ):
         config = plan.load_model_config(model, arguments.model_config)
     completion_length = training_args.generation_limit
-    prompt_length = planned_prompt_length(arguments, training_args)
-    # Completions are grouped by length only if the loss does not depend on which of them share a micro-batch. The loss
-    # of a router would, but no model that can be planned has one.
-    reasons = loss_weights.reasons_against_regrouping(training_args, has_router_loss=False)
-    # The frequencies of some rotary positions depend on the width of a micro-batch, so grouping would change them.
-    rope_type = (config.rope_parameters or {}).get("rope_type")
-    depends_on_length = rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
+    max_length = planned_prompt_length(arguments, training_args) + completion_length
     is_half = model_args.dtype in ("bfloat16", "float16")
     # fields of `plan.Settings` that are not simply a field of the arguments
     derived = {
@@ -126,11 +101,11 @@ def plan_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
         "weight_dtype_bytes": 2 if is_half else 4,
         "compute_dtype_bytes": 2 if training_args.bf16 or is_half else 4,
         "attn_implementation": model_args.attn_implementation or "sdpa",
-        "groups_lengths": training_args.length_grouped_microbatches and not reasons and not depends_on_length,
-        "max_length": prompt_length + completion_length,
+        "groups_lengths": groups_lengths(training_args, config),
+        "max_length": max_length,
         "max_completion_length": completion_length,
         "vllm_mode": training_args.vllm_mode if training_args.use_vllm else None,
-        "vllm_max_model_length": training_args.vllm_max_model_length or prompt_length + completion_length,
+        "vllm_max_model_length": training_args.vllm_max_model_length or max_length,
     }
     # All other settings are fields of the same name in one of the three groups of arguments.
     values = {**vars(model_args), **vars(training_args), **vars(arguments), **derived}
@@ -138,38 +113,56 @@ def plan_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     return plan.Settings(**settings)
 
 
-def planned_run_lines(arguments: PlanArguments, script_args: Any, training_args: Any) -> list[str]:
-    """Returns lines with the size of the run and, if a rate is known, how long it takes."""
-    efforts = field_as_mapping("efforts", script_args.efforts) or {}
-    # Equally many prompts have the target of each effort.
-    target_length = fmean(efforts.values()) if efforts else training_args.target_length
+def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
+    """Returns whether training groups completions by length into micro-batches."""
+    from leash_trl.microbatching import batch_fields, loss_weights
+
+    # They are grouped only if the loss does not depend on which of them share a micro-batch. The loss of a router
+    # would, but no model that can be planned has one.
+    reasons = loss_weights.reasons_against_regrouping(training_args, has_router_loss=False)
+    # The frequencies of some rotary positions depend on the width of a micro-batch, so grouping would change them.
+    rope_type = (config.rope_parameters or {}).get("rope_type")
+    depends_on_length = rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
+    return training_args.length_grouped_microbatches and not reasons and not depends_on_length
+
+
+def run_size(arguments: PlanArguments, training_args: Any, num_efforts: int) -> duration.RunSize:
+    """Returns the updates and completions of a run, or those for every 1,000 problems if the number of updates depends
+    on the size of the data set, which is not loaded."""
     # Every completion is used in `num_iterations` updates, so a run generates fewer than its updates process.
     completions_per_update = (
         arguments.num_gpus * training_args.per_device_train_batch_size * training_args.gradient_accumulation_steps
     )
+    new_completions_per_update = completions_per_update / training_args.num_iterations
     if training_args.max_steps > 0:
         name = "run"
         num_updates = training_args.max_steps
-        num_completions = num_updates * completions_per_update / training_args.num_iterations
+        num_completions = num_updates * new_completions_per_update
     else:
-        # The number of updates depends on the size of the data set, which is not loaded.
         name = f"run, for every {PLANNED_PROBLEMS:,} problems in {training_args.num_train_epochs:g} epochs"
-        num_prompts = PLANNED_PROBLEMS * max(1, len(efforts))  # each problem once per effort
+        num_prompts = PLANNED_PROBLEMS * max(1, num_efforts)  # each problem once per effort
         num_completions = training_args.num_train_epochs * num_prompts * training_args.num_generations
-        num_updates = num_completions * training_args.num_iterations / completions_per_update
+        num_updates = num_completions / new_completions_per_update
+    return duration.RunSize(
+        name,
+        num_updates,
+        num_completions=num_completions,
+        max_sampling_rounds=training_args.dynamic_sampling_rounds,
+        num_gpus=arguments.num_gpus,
+    )
+
+
+def planned_run_lines(arguments: PlanArguments, script_args: Any, training_args: Any) -> list[str]:
+    """Returns lines with the size of the run and, if a rate is known, how long it takes."""
+    efforts = script_args.efforts  # such as {"low": 1024, "high": 8192}
+    # Equally many prompts have the target of each effort.
+    target_length = fmean(efforts.values()) if efforts else training_args.target_length
     measured = None  # the duration of an update, as a run of a few updates logged it
     if arguments.run is not None:
         with errors_to_user_errors(always_names_option=True, run=arguments.run):
-            folder = existing_path(arguments.run, "run")
-            measured = duration.measured_update(newest_trainer_state(folder)["log_history"])
+            measured = duration.measured_update(newest_trainer_state(arguments.run)["log_history"])
     return duration.run_size_lines(
-        duration.RunSize(
-            name,
-            num_updates,
-            num_completions=num_completions,
-            max_sampling_rounds=training_args.dynamic_sampling_rounds,
-            num_gpus=arguments.num_gpus,
-        ),
+        run_size(arguments, training_args, num_efforts=len(efforts)),
         longest=training_args.generation_limit,
         target_length=target_length if training_args.length_of == "completion" else None,
         step_seconds=arguments.step_seconds,
@@ -190,16 +183,17 @@ def planned_prompt_length(arguments: PlanArguments, training_args: Any) -> int:
     return DEFAULT_PROMPT_LENGTH
 
 
-def unmodeled_settings(training_args: Any, model_args: Any) -> list[str]:
-    """Returns the settings of a recipe whose memory is not modeled."""
+def check_memory_is_modeled(training_args: Any, model_args: Any) -> None:
+    """Raises `ValueError` if a recipe has settings whose memory is not modeled."""
     values = {**vars(model_args), **vars(training_args)}
     # such as ["fp16 True"]
     unmodeled = [f"{name} {value}" for name, value in UNMODELED_VALUES.items() if values[name] == value]
-    if model_args.load_in_4bit and not model_args.use_peft:
-        unmodeled.append("load_in_4bit, which needs use_peft,")
     if training_args.optim not in MODELED_OPTIMIZERS:
         unmodeled.append(f"optim {training_args.optim.value}")
-    return unmodeled
+    if unmodeled:
+        raise ValueError(
+            f"the memory of {' and '.join(unmodeled)} is not modeled; plan without it or change its value"
+        )
 
 
 def headline(settings: plan.Settings, training_args: Any, model_args: Any) -> str:
@@ -222,10 +216,11 @@ def main(argv: list[str]) -> int:
     with errors_to_user_errors():
         arguments, script_args, training_args, model_args = parse_plan(argv)
         run_size_lines = planned_run_lines(arguments, script_args, training_args)
-        if arguments.gpu_memory is None:
-            print("\n".join(run_size_lines))
-            return 0
-        settings = plan_settings(arguments, training_args, model_args)
+        # Without the memory of a GPU, only the run is planned.
+        settings = None if arguments.gpu_memory is None else plan_settings(arguments, training_args, model_args)
+    if settings is None:
+        print("\n".join(run_size_lines))
+        return 0
     sections = [  # each a list of lines
         [headline(settings, training_args, model_args)],
         plan.memory_table_lines(settings),

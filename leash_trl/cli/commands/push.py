@@ -17,8 +17,7 @@ class PushArguments:
 
     Args:
         run (`str`): Folder of leash train or leash merge, or a checkpoint.
-        repo (`str`): Repository as owner/name, which is created if necessary (default: write the card and list the
-            files, but push nothing).
+        repo (`str`): Repository as owner/name, which is created if necessary.
         evaluation (`str`): Folder of leash eval with an evaluation of this model.
         baseline (`str`): Folder of leash eval with an evaluation of the model to compare with.
         checkpoints (`str`): Complete checkpoints to push; last is pushed as last-checkpoint.
@@ -27,7 +26,7 @@ class PushArguments:
     """
 
     run: str = field(metadata={"positional": True})
-    repo: str | None = None
+    repo: str
     evaluation: str | None = None
     baseline: str | None = None
     checkpoints: Literal["none", "last", "all"] = "none"
@@ -36,56 +35,61 @@ class PushArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Pushes the files of a run and prints the address of the commit, or without a repository lists the files."""
+    """Pushes the files of a run and prints the address of the commit."""
     arguments = parse(PushArguments, argv, "leash push")
     from leash_trl.hub.repository import HubRepository
 
     with errors_to_user_errors(repo=arguments.repo):
-        folder = Path(existing_path(arguments.run, "run"))
-        files = _written_files(arguments, folder)
-        if arguments.repo is None:
-            print("\n".join(sorted(files)))
-            print(f"Nothing was pushed: give --repo owner/name. The model card is {folder / 'README.md'}.")
-            return
+        files = files_to_push(arguments, Path(existing_path(arguments.run, "run")))
         repository = HubRepository(arguments.repo, revision=arguments.revision)
         # `None` leaves it to the Hub, where an organization may have private repositories by default.
         repository.create(private=arguments.private or None)
-        print(repository.commit(files, "Upload model").commit_url)
+        commit = repository.commit(files, "Upload model")
+    print(commit.commit_url)
 
 
-def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | bytes]:
-    """Writes curves and card, and returns the files to push by their names in the repository."""
-    from leash_trl import run_folder
-    from leash_trl.figures.training import write_curves_figure
+def files_to_push(arguments: PushArguments, folder: Path) -> dict[str, Path | bytes]:
+    """Writes curves and card, and returns the files to push by their paths in the repository: the model in its root,
+    and each checkpoint in a folder."""
     from leash_trl.hub import repository
-    from leash_trl.hub.card import write_model_card
 
-    trainer_state = run_folder.read_trainer_state(folder)
-    if trainer_state is None or run_folder.length_control_state(folder) is None:
-        raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
     # Both raise if the user named something wrong, before any file is written.
-    checkpoints = _checkpoints(arguments, folder)
-    table = _evaluation_table(arguments, folder)
-    adapter = folder / run_folder.ADAPTER_FILE
-    is_adapter = adapter.is_file()
-    if is_adapter:
-        # The repository gets only the adapter, and names the base, which others must be able to load too.
-        base = json.loads(adapter.read_text())["base_model_name_or_path"]
-        if Path(base).is_dir():
-            print(
-                f"Others cannot load this adapter, whose base is the folder {base}; run leash merge.", file=sys.stderr
-            )
-    write_curves_figure(trainer_state, folder / repository.CURVES_FILE)
-    recipe = run_folder.read_saved_recipe(folder)
-    write_model_card(folder, trainer_state, recipe, arguments.repo, is_adapter, table)
-    # by path in the repository: the model in its root, and each checkpoint in a folder
+    checkpoints = checkpoints_to_push(arguments, folder)
+    table = evaluation_table(arguments, folder)
+    write_curves_and_card(folder, arguments.repo, table)
     files: dict[str, Path | bytes] = dict(repository.model_files(folder))
     for path_in_repo, checkpoint in checkpoints.items():
         files.update(repository.checkpoint_files(checkpoint, path_in_repo))
     return files
 
 
-def _checkpoints(arguments: PushArguments, folder: Path) -> dict[str, Path]:
+def write_curves_and_card(folder: Path, repo: str, table: str) -> None:
+    """Writes the figure and the model card of a run, which the repository shows; `table` is that of an evaluation."""
+    from leash_trl import run_folder
+    from leash_trl.figures.training import write_curves_figure
+    from leash_trl.hub.card import write_model_card
+    from leash_trl.hub.repository import CURVES_FILE
+
+    trainer_state = run_folder.read_trainer_state(folder)
+    if trainer_state is None or run_folder.length_control_state(folder) is None:
+        raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
+    adapter = folder / run_folder.ADAPTER_FILE
+    is_adapter = adapter.is_file()
+    if is_adapter:
+        warn_of_local_base(adapter)
+    write_curves_figure(trainer_state, folder / CURVES_FILE)
+    write_model_card(folder, trainer_state, run_folder.read_saved_recipe(folder), repo, is_adapter, table)
+
+
+def warn_of_local_base(adapter: Path) -> None:
+    """Warns if the configuration of an adapter names a folder as its base: the repository gets only the adapter, and
+    others must be able to load the base too."""
+    base = json.loads(adapter.read_text())["base_model_name_or_path"]
+    if Path(base).is_dir():
+        print(f"Others cannot load this adapter, whose base is the folder {base}; run leash merge.", file=sys.stderr)
+
+
+def checkpoints_to_push(arguments: PushArguments, folder: Path) -> dict[str, Path]:
     """Returns the checkpoints to push, by their folders in the repository.
 
     Raises:
@@ -104,7 +108,7 @@ def _checkpoints(arguments: PushArguments, folder: Path) -> dict[str, Path]:
     return {checkpoint.name: checkpoint for checkpoint in newest_first}
 
 
-def _evaluation_table(arguments: PushArguments, folder: Path) -> str:
+def evaluation_table(arguments: PushArguments, folder: Path) -> str:
     """Returns the table of the card; empty if there is no evaluation.
 
     Raises:
@@ -120,11 +124,14 @@ def _evaluation_table(arguments: PushArguments, folder: Path) -> str:
     if arguments.baseline:
         baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline"))
     model = evaluated.record["model"]  # the folder or the Hub id, as `leash eval` was told
-    pushed = folder.resolve()
-    # If the model was evaluated on another machine, or was moved since, its folder is not here, and only the name of
-    # the folder can be compared.
-    is_here = Path(model).exists()
-    is_same_folder = Path(model).resolve() == pushed if is_here else Path(model).name == pushed.name
-    if model != arguments.repo and not is_same_folder:
+    if model != arguments.repo and not is_same_folder(Path(model), folder):
         raise ValueError(f"--evaluation is of the model {model}, but --run is {folder}; evaluate the latter")
     return summary_markdown(evaluated, baseline)
+
+
+def is_same_folder(evaluated: Path, pushed: Path) -> bool:
+    """Returns whether the folder of a model that was evaluated is that of the run to push."""
+    if evaluated.exists():
+        return evaluated.resolve() == pushed.resolve()
+    # The model was evaluated on another machine, or was moved since, so only the names can be compared.
+    return evaluated.name == pushed.resolve().name
