@@ -166,8 +166,7 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
 
     Raises:
         `OSError`: If the file is missing.
-        `ValueError`: If it is no mapping, or has an unknown entry or a seed.
-        `KeyError`: If it has no arm of a selected name.
+        `ValueError`: If it is no mapping, has an unknown entry or a seed, or has no arm of a selected name.
     """
     path = options.comparison
     sections = read_sections(path)
@@ -176,10 +175,14 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
     grid = sections.get("grid") or {}
     eval_options = sections.get("eval") or {}
     check_no_seed(path, eval_options, grid, overrides)
+    names = options.arms or list(fields_by_arm)
+    for name in names:
+        if name not in fields_by_arm:
+            raise ValueError(f"arms is {name!r}, but {path} has {', '.join(fields_by_arm)}; name one of them")
     return Comparison(
         path=path,
         folder=Path(options.output_dir),
-        arms=[read_arm(path, name, fields_by_arm[name]) for name in options.arms or fields_by_arm],
+        arms=[read_arm(path, name, fields_by_arm[name]) for name in names],
         base=load_recipe(base) if isinstance(base, str) else base,  # text names a recipe
         grid=grid,
         eval_options=eval_options,

@@ -207,7 +207,8 @@ class ComparedRun:
         from leash_trl.data.sources import parse_reference
 
         fields = self._training_fields
-        # The parts of a mixture, as TRL's `datasets` lists them.
+        # The parts of a mixture, as TRL's `datasets` lists them. A part on the Hub has no local files, so its digest
+        # is that of no content.
         paths = [Path(str(part.get("data_files") or part["path"])) for part in fields.get("datasets") or []]
         for name in (fields.get("dataset_name"), *self.eval_options["benchmarks"]):
             path = parse_reference(name).path if name else None

@@ -257,7 +257,8 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
         solutions.extend([line["solution"]] * len(lost))
     if not completions:
         return
-    # These completions have an answer, so their thinking has ended, even if the prompt opened it.
+    # The grader fails only where it compares an answer, so the thinking of these completions has ended, even if the
+    # prompt opened it.
     markers = [ThinkingMarkers(plan.thinking_end)] * len(completions)
     texts = [completion["text"] for completion in completions]
     verdicts = _grader_verdicts(texts, solutions, plan.lenient, markers)
@@ -295,6 +296,7 @@ def mark_correctness_unknown(folder: Path, names: Iterable[str]) -> None:
         lines = read_lines(path)
         for line in lines:
             for completion in line["completions"]:
+                # A reward with partial credit does not show whether an answer is correct, and `None` says so.
                 completion["is_correct"] = None
         _write_lines(path, lines)
 

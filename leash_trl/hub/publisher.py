@@ -17,7 +17,7 @@ from transformers.trainer_utils import HubStrategy
 from leash_trl.hub import repository
 from leash_trl.hub.card import write_model_card
 from leash_trl.hub.repository import HubRepository, matching_files
-from leash_trl.saved_recipe import non_default_fields, write_recipe
+from leash_trl.saved_recipe import non_default_fields
 
 
 logger = logging.getLogger(__name__)
@@ -57,14 +57,12 @@ class Publisher:
         self._pushes: list[Future[None]] = []
         self._newest_checkpoint: Path | None = None  # the last that was saved, whose push may still wait
 
-    def write_recipe_and_card(self, folder: Path, is_checkpoint: bool) -> None:
-        """Writes the recipe into the model's folder and copies the run's card and curves into a checkpoint."""
-        write_recipe(folder, self.recipe)
-        if is_checkpoint:
-            # PEFT wrote an empty template of a card beside its adapter, which the card of the run replaces.
-            for name in (repository.CARD_FILE, repository.CURVES_FILE):
-                if (self._output_dir / name).is_file():
-                    shutil.copy(self._output_dir / name, folder)
+    def copy_card_and_curves(self, checkpoint: Path) -> None:
+        """Copies the card of the run and its curves into a checkpoint."""
+        # PEFT wrote an empty template of a card beside its adapter, which the card of the run replaces.
+        for name in (repository.CARD_FILE, repository.CURVES_FILE):
+            if (self._output_dir / name).is_file():
+                shutil.copy(self._output_dir / name, checkpoint)
 
     def write_card(self, trainer_state: Mapping[str, Any], repo_id: str | None, is_in_train: bool) -> None:
         """Writes the model card into the run's folder, and draws the curves for a push and at the end of training.

@@ -21,6 +21,7 @@ from leash_trl.run_folder import (
     lock_folder,
     read_trainer_state,
 )
+from leash_trl.saved_recipe import write_recipe
 from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import DualStepCallback
 from leash_trl.trainer.finite import check_finite_weights
@@ -142,8 +143,10 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         self.args.move_hub_token()  # which `set_push_to_hub` may have set since; the arguments are saved too
         super().save_model(output_dir, _internal_call)
         if self.args.should_save:
-            self.publisher.write_recipe_and_card(folder, is_checkpoint)
-            if not is_checkpoint:
+            write_recipe(folder, self.publisher.recipe)
+            if is_checkpoint:
+                self.publisher.copy_card_and_curves(folder)
+            else:
                 self.state.save_to_json(str(folder / TRAINER_STATE_FILE))
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None):

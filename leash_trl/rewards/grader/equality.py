@@ -10,6 +10,7 @@ verdict depends on formulas without a rational value; the worker process then co
 [`~leash_trl.rewards.grader.algebra.formulas_equal`].
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -47,10 +48,12 @@ def are_equal(answer: str, gold: str, compare: Comparison = rationals_equal) -> 
     parsed_gold = parse_answer(gold)
     if parsed_answer is None or parsed_gold is None:
         return _unread_signs_verdict(normalized(answer), normalized(gold))
-    # An answer such as 3 h has two readings, of which any may equal the gold; otherwise the last verdict holds.
+    # An answer or a gold such as 3 h has two readings, and any pair may be equal. Otherwise the last verdict holds.
+    readings = [parsed_answer, *_other_readings(answer, parsed_answer, parsed_gold)]
+    gold_readings = [parsed_gold, *_readings_in_known_unit(gold, parsed_answer)]
     verdict: bool | None = None
-    for reading in (parsed_answer, *_other_readings(answer, parsed_answer, parsed_gold)):
-        verdict = _parsed_equal(reading, parsed_gold, compare)
+    for reading, gold_reading in itertools.product(readings, gold_readings):
+        verdict = _parsed_equal(reading, gold_reading, compare)
         if verdict is True:
             return True
     # A gold such as 0.3333333 may be a rounded 1/3. An answer with decimals of its own must have the gold's value.
@@ -71,26 +74,40 @@ def _is_rounded_to(decimal: re.Match[str], formula: str) -> bool | None:
 def _other_readings(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> list[ParsedAnswer]:
     """Returns what else an answer may mean: a unit in 3 h and 18 mph, which are products as written, and 3.5 in 3,5,
     which is a list as written."""
-    texts = []
-    quantity = NUMBER_AND_UNIT.fullmatch(answer)
-    if quantity and _may_have_unit(quantity, gold):
-        unit = quantity["unit"].replace(".", "")
-        # The parser reads letters in quotes as words: 3 "h".
-        texts.append(f'{quantity["number"]} "{unit}"')
+    readings = [_reading_with_unit(answer, gold)]
     # "3,5" is a list of 3 and 5 as written, but may be 3.5 if the gold is a single value, and 1.234,5 is then 1234.5.
     if len(parsed.items) == 2 and len(gold.items) == 1 and DECIMAL_COMMA.fullmatch(answer):
-        texts.append(answer.replace(".", "").replace(",", "."))
-    readings = [parse_answer(text) for text in texts]
+        readings.append(parse_answer(answer.replace(".", "").replace(",", ".")))
     return [reading for reading in readings if reading is not None]
 
 
-def _may_have_unit(quantity: re.Match[str], gold: ParsedAnswer) -> bool:
-    """Returns whether the letters after a number, such as the h of "3 h", may be its unit."""
-    # A gold with letters may be a formula of h.
-    if not all(item.is_constant for item in gold.items):
+def _readings_in_known_unit(gold: str, answer: ParsedAnswer) -> list[ParsedAnswer]:
+    """Returns the other reading of a gold such as 891 g, if its letters are a unit in the table of units; a gold such
+    as 5 ab is a product, and an answer of 5 is wrong."""
+    reading = _reading_with_unit(gold, answer)
+    if reading is None or any(item.unit is None for item in reading.items):
+        return []
+    return [reading]
+
+
+def _reading_with_unit(text: str, other: ParsedAnswer) -> ParsedAnswer | None:
+    """Returns a number with a unit, such as 3 h, if the text may be one when it is compared with the other answer."""
+    quantity = NUMBER_AND_UNIT.fullmatch(text)
+    if quantity is None or not _may_have_unit(quantity, other):
+        return None
+    unit = quantity["unit"].replace(".", "")
+    # The parser reads letters in quotes as words: 3 "h".
+    return parse_answer(f'{quantity["number"]} "{unit}"')
+
+
+def _may_have_unit(quantity: re.Match[str], other: ParsedAnswer) -> bool:
+    """Returns whether the letters after a number, such as the h of "3 h", may be its unit, if it is compared with the
+    other answer."""
+    # Another answer with letters may be a formula of h.
+    if not all(item.is_constant for item in other.items):
         return False
-    # Without blanks, the h of "3h" is a factor, unless the gold has a unit.
-    return quantity["blanks"] != "" or any(item.unit for item in gold.items)
+    # Without blanks, the h of "3h" is a factor, unless the other answer has a unit.
+    return quantity["blanks"] != "" or any(item.unit for item in other.items)
 
 
 def _all_true(verdicts: Sequence[bool | None]) -> bool | None:
