@@ -23,6 +23,9 @@ def import_by_path(field: str, path: str, *names: str) -> Any:
     """
     # such as "my_module" and "my_reward", or "folder/my_file.py" and "my_reward"
     module, _, name = path.rpartition(":" if ".py:" in path else ".")
+    accepted = ", ".join([*names, "my_module.name"])
+    if not module:
+        raise ValueError(f"{field} is {path!r}, but must be {accepted} or my_file.py:name")
     file = None
     if module.endswith(".py"):
         file = Path(existing_path(module, f"the file in {field} {path!r}")).resolve()
@@ -33,7 +36,6 @@ def import_by_path(field: str, path: str, *names: str) -> Any:
         # name as a module, and hide an ImportError that is raised inside the user's module.
         imported_object = pkgutil.resolve_name(f"{module}:{name}")
     except (ImportError, AttributeError, ValueError) as error:
-        accepted = ", ".join([*names, "my_module.name"])
         raise ValueError(f"{field}: cannot load {path!r} ({error}); give {accepted} or my_file.py:name") from error
     # Python may have imported another module of this name before, and does not look into the folder then.
     if file is not None and sys.modules[module].__file__ != str(file):
