@@ -1,5 +1,5 @@
-"""Facts of prompts and completions that training, rewards, grading and evaluation share. It knows token ids and text
-only.
+"""Facts of prompts and completions that training, rewards, grading and evaluation share. It knows token ids, text
+and messages.
 
     thinking.py   where the thinking of a completion begins and ends, in its text and in its tokens
     facts.py      how many tokens the model generated, how many of them are thinking, and whether it was truncated

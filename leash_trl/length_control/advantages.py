@@ -156,3 +156,6 @@ class AdvantageRule:
     def __call__(self, shaped_rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN."""
         return group_advantages(shaped_rewards, num_generations, self.scale_rewards, self.epsilon)
+
+
+DEFAULT_RULE = AdvantageRule()  # advantages as LeashGRPOTrainer normalizes them by default

@@ -12,13 +12,12 @@ from typing import Any
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.advantages import DEFAULT_RULE
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import FLOAT32_ERROR, Rollouts, Score, concatenated, selected
 from leash_trl.length_control.targets import TARGET_COLUMN, check_target
 
 
-DEFAULT_RULE = AdvantageRule()  # advantages as LeashGRPOTrainer normalizes them by default
 NUM_PROMPTS = 3
 
 

@@ -53,7 +53,7 @@ class Forecast(NamedTuple):
         response (`float`): $b$, by how much the logarithm falls in one update if the push is 1.
         drift (`float`): $d$, by how much the logarithm rises in one update if the push is 0.
         last_lambda (`float`): Lambda of the batch on which the policy was last updated.
-        target (`float`): Target in tokens of all completions of that batch; `None` if they had different targets.
+        target (`float`): Target of all completions of that batch; `None` if they had different targets.
         covariance (`Sequence[Sequence[float]]`): $P$, covariance of the errors of $y$, $\log b$ and $d$, of shape
             `(3, 3)`; lists, since checkpoints hold it.
     """
@@ -67,7 +67,7 @@ class Forecast(NamedTuple):
     covariance: Sequence[Sequence[float]] = COVARIANCE_INIT.tolist()
 
     def for_target(self, target: float | None) -> "Forecast":
-        """Returns the forecast for a new target in tokens: the expected length stays the same, its ratio to the target
+        """Returns the forecast for a new target: the expected length stays the same, its ratio to the target
         changes."""
         if self.log_ratio is None or self.target is None or target is None:
             return self._replace(target=target)

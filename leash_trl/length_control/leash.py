@@ -136,8 +136,8 @@ class Leash(LengthControl):
             which starts at `lambda_init` when the value is first seen; the column `target_length` gives each distinct
             target its own multiplier. By default all prompts share one multiplier.
         min_accuracy (`float`): Accuracy floor in [0, 1]: as the accuracy of the training batches comes near it, the
-            penalty is reduced, and below it there is none. Accuracy ends near the floor and may be below it for a
-            time. With `multiplier_per`, the floor applies to each value of the column separately.
+            penalty is reduced, and it goes on decreasing while accuracy is below. Accuracy ends near the floor and may
+            be below it for a time. With `multiplier_per`, the floor applies to each value of the column separately.
         release_share (`float`): Share of the run's policy updates, in [0, 1], that are its last ones with a lower
             price: lambda stands still there, since it would rise to make up for it, and `release_factor` times its
             value applies. An accuracy floor goes on adapting.

@@ -74,8 +74,8 @@ class LengthControl:
     def check(self, target_length: int | None, max_completion_length: float) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
 
-        Lengths are in tokens. It is called for every target: the configured one, those of prompts, and those of
-        milestones.
+        The target is in what `length_of` counts, the limit in tokens. It is called for every target: the configured
+        one, those of prompts, and those of milestones.
         """
 
     def columns_read(self) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ class LengthControl:
         self.load_state_dict(first_state)
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
-        """Returns the target in tokens of a prompt for which the data set has none."""
+        """Returns the target, in what `length_of` counts, of a prompt for which the data set has none."""
         return target_length
 
     def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:

@@ -79,12 +79,12 @@ class Rollouts:
 
     @property
     def scorable_lengths(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Lengths in tokens, NaN where unscorable; float64."""
+        """`torch.Tensor` of shape `(N,)`: Lengths, in what `length_of` counts, NaN where unscorable; float64."""
         return self.lengths.double().masked_fill(~self.is_scorable, torch.nan)
 
     @property
     def correct_lengths(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Lengths in tokens of correct completions, NaN for all others; float64."""
+        """`torch.Tensor` of shape `(N,)`: Lengths of correct completions, NaN for all others; float64."""
         return self.lengths.double().masked_fill(~self.is_correct, torch.nan)
 
     @property

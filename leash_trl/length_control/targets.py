@@ -18,12 +18,12 @@ TARGET_COLUMN = "target_length"
 
 
 def scheduled_target(schedule: str, milestones: Mapping[int, float], target_length: float, step: int) -> float:
-    """Returns the target at a policy update, in tokens.
+    """Returns the target at a policy update, in what `length_of` counts.
 
     Args:
         schedule (`str`): `"constant"` returns `target_length`, `"staged"` the value of the last milestone reached, and
             `"linear"` interpolates between milestones.
-        milestones (`Mapping[int, float]`): Target in tokens after a number of policy updates.
+        milestones (`Mapping[int, float]`): Target after a number of policy updates.
 
     Example:
         >>> [scheduled_target("linear", {0: 100, 10: 50}, 50, step) for step in (0, 5, 10, 20)]
@@ -72,7 +72,7 @@ def scaled_target(target: float, scheduled: float, target_length: float, largest
 
 
 def row_target(row: Mapping[str, Any]) -> float | None:
-    """Returns the target in column `target_length` of a data set row, in tokens, or `None` if the row has none.
+    """Returns the target in column `target_length` of a data set row, or `None` if the row has none.
 
     Raises:
         `ValueError`: If the value is not a positive number.
@@ -91,7 +91,7 @@ def limits_generation(method: LengthControl) -> bool:
 
 
 def check_target(target: float | None, method: LengthControl, generation_limit: float) -> None:
-    """Checks a target in tokens, of the run or of a prompt, and whether the method works with the run's settings.
+    """Checks a target of the run or of a prompt, and whether the method works with the run's settings.
 
     Raises:
         `ValueError`: If the target is missing, not a positive number or not below the generation limit, or if the
@@ -137,7 +137,7 @@ def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
         )
 
 
-def check_method_supports_cost(length_of: str, is_in_tokens: bool, method: LengthControl) -> None:
+def check_method_supports_cost(length_of: str, counts_tokens: bool, method: LengthControl) -> None:
     """Raises `ValueError` if the method cannot control this cost: methods that truncate completions control whole
     completions, and methods that ask for a length in the prompt ask for tokens."""
     # `length_of` names what is counted, such as the tokens of the thinking; generation can only be stopped by all
@@ -145,7 +145,7 @@ def check_method_supports_cost(length_of: str, is_in_tokens: bool, method: Lengt
     if length_of != "completion" and limits_generation(method):
         raise ValueError(f"length_of is {length_of!r}, but {method.name!r} truncates completions; set 'completion'")
     # The text that the method appends to a prompt is empty if it asks for no length. Any target shows this, such as 1.
-    if not is_in_tokens and method.prompt_suffix(1.0, math.inf):
+    if not counts_tokens and method.prompt_suffix(1.0, math.inf):
         raise ValueError(
             f"length_of is {length_of!r}, but {method.name!r} asks for a number of tokens in the prompt; use another "
             "length_control, such as 'leash'"

@@ -1,6 +1,6 @@
 """Checks for mistakes that would otherwise go unnoticed, in a run's data, prompts and context length.
 
-Streaming data sets and data sets with an on-the-fly transform are not checked.
+The rows of streaming data sets, and of data sets with an on-the-fly transform, are not checked.
 """
 
 import math

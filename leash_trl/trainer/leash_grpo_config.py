@@ -68,10 +68,10 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         lambda_min (`float`): Lower bound of lambda. With `leash_predictive` it may be negative, down to -1; then
             answers that are shorter than the target become longer again, also below `min_accuracy`.
         lambda_max (`float`): Upper bound of lambda.
-        min_accuracy (`float`): Accuracy of the training batches below which there is no length penalty, in [0, 1]. The
-            penalty is reduced when accuracy comes near this floor, so that `target_length` may be lower than what the
-            task allows. Accuracy is kept near the floor, not above it. Only `leash`, `leash_c`, `leash_predictive` and
-            `laconic` have it.
+        min_accuracy (`float`): Accuracy floor of the training batches, in [0, 1]. The length penalty is reduced when
+            accuracy comes near the floor, and goes on decreasing while it is below, so that `target_length` may be
+            lower than what the task allows. Accuracy is kept near the floor, not above it. Only `leash`, `leash_c`,
+            `leash_predictive` and `laconic` have it.
         correctness_func (`str`): Name of the reward function whose positive reward means that an answer is correct. By
             default it is the only reward function. If there are several, or if the only one gives partial credit (two
             different positive rewards), it is not known which answers are correct: no accuracy is logged, and

@@ -37,7 +37,6 @@ from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, concatenated
 from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
-from leash_trl.model_facts import eos_token_ids
 from leash_trl.model_paths import complete_model_path
 from leash_trl.reward_calls import bind_thinking_markers, check_finite_rewards, event_loop
 from leash_trl.trainer import checks
@@ -93,8 +92,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         kwargs: All other arguments of [`~trl.GRPOTrainer`].
 
     Raises:
-        `ValueError`: If a column is missing, a row's target is out of range, the prompt of a row is too long for
-            colocated vLLM, or the tokenizer has no end token or lacks the chat template that the prompts need.
+        `ValueError`: If a column that the method reads is missing, or if a row's target is out of range.
 
     Example:
         ```python
@@ -154,8 +152,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self._dynamic_sampling = self._new_dynamic_sampling() if args.uses_dynamic_sampling else None
         self._add_saving_callbacks(self._new_dual_step())
         # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
-        model_end_ids = eos_token_ids(self.accelerator.unwrap_model(self.model), self._tokenizer)
-        self._end_ids = {*model_end_ids, self._tokenizer.pad_token_id}
+        self._end_ids = {*self.eos_token_ids, self._tokenizer.pad_token_id}
         checks.check_trainer(self)
 
     def _add_deciding_function(self) -> None:
@@ -283,8 +280,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     @contextlib.contextmanager
     def _generation_limited_to(self, limit: float) -> Iterator[None]:
         """Sets the generation limit inside a `with` block."""
-        # TRL: GRPOTrainer.__init__ gives the generation backend its limit once; tools, rollout functions and the
-        # dr_grpo loss read max_completion_length later
+        # TRL: GRPOTrainer.__init__ gives the generation backend its limit once; tools and rollout functions read
+        # max_completion_length while they generate
         if self.use_vllm:
             backend = self.vllm_generation
             setting = attribute_set(backend, "generation_kwargs", {**backend.generation_kwargs, "max_tokens": limit})

@@ -18,7 +18,7 @@ from trl.trainer.utils import get_callable_name
 from leash_trl.completions.costs import costs_of, find_cost, have_tool_outputs, warn_of_no_thinking
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.completions.thinking import ThinkingMarkers, check_thinking_end
-from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.advantages import DEFAULT_RULE
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
@@ -32,9 +32,6 @@ from leash_trl.trainer.prompt_rows import prompt_facts
 from leash_trl.trainer.rollouts_of_batch import facts_of_batch, rollouts_of_batch
 from leash_trl.trainer.shared_folder import SharedFolder
 from leash_trl.trainer.trl_settings import RunSettings, run_settings
-
-
-DEFAULT_RULE = AdvantageRule()
 
 
 class LengthControlledReward:
@@ -353,7 +350,8 @@ def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequenc
 
 
 def reward_log_entries(rewards_NK: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
-    """Returns the mean reward of each function over the completions that it scored, under the key of TRL's log."""
+    """Returns the mean reward of each function over the completions that it scored, by its key in the log.
+    TRL itself logs only the mean of the shaped reward, as `rewards/NAME/mean`."""
     means_K = rewards_NK.nanmean(dim=0).tolist()  # NaN for a function that scored no completion
     return {f"rewards/{name}": mean for name, mean in zip(names, means_K, strict=True) if not math.isnan(mean)}
 

@@ -171,7 +171,7 @@ FRACTIONS = toy_rollouts(
 
 def check_fractions(method: LengthControl) -> None:
     """What a configuration checks of a cost that is no number of tokens."""
-    check_method_supports_cost("tool_calls", is_in_tokens=False, method=method)
+    check_method_supports_cost("tool_calls", counts_tokens=False, method=method)
     check_target(1.5, method, generation_limit=math.inf)
 
 
