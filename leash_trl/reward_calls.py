@@ -32,7 +32,7 @@ def _takes_thinking_markers(function: Any) -> bool:
     if is_set or parameter is None:
         return False
     # With a default of another type, such as a text, the parameter of that name is another one.
-    return parameter.default is parameter.empty or isinstance(parameter.default, ThinkingMarkers)
+    return parameter.default is parameter.empty or isinstance(parameter.default, ThinkingMarkers | None)
 
 
 def reward_table(

@@ -45,6 +45,15 @@ def test_markers_that_the_user_has_set_stay_those_of_the_user():
     assert bind_thinking_markers(functions, [ThinkingMarkers()]) == functions
 
 
+def with_optional_markers(completions, thinking_markers=None):
+    return [float(markers.begins_in_thinking) for markers in thinking_markers or []]
+
+
+def test_a_parameter_without_a_value_by_default_gets_the_markers():
+    (bound,) = bind_thinking_markers([with_optional_markers], [ThinkingMarkers(begins_in_thinking=True)])
+    assert bound(["It is 4."]) == [1.0]
+
+
 def test_async_functions_wait_for_each_other_in_one_loop_beside_others():
     loops = []
     has_come = asyncio.Event()

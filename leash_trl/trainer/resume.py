@@ -100,7 +100,8 @@ class WindowEndCallback(TrainerCallback):
     """Postpones saving until all updates on a generation batch are done.
 
     Checkpoints do not contain completions that are still to be trained on, so a run resumed from one saved earlier
-    would differ. When training ends, the checkpoint is saved at once.
+    would differ. With `load_best_model_at_end`, the evaluation is postponed too. When training ends, the checkpoint is
+    saved at once.
 
     Args:
         has_untrained_completions (`Callable[[], bool]`): Returns whether completions of the generation batch are still
@@ -110,16 +111,23 @@ class WindowEndCallback(TrainerCallback):
     def __init__(self, has_untrained_completions: Callable[[], bool]) -> None:
         self._has_untrained_completions = has_untrained_completions
         self._is_save_due = False
+        self._is_evaluation_due = False
 
     def on_step_end(self, args, state, control, **kwargs):
         """Postpones a save that is due, or makes a postponed one due."""
-        # A save that was postponed is added to what transformers itself wants to do at this step.
+        # What was postponed is added to what transformers itself wants to do at this step.
         if not self._has_untrained_completions() or control.should_training_stop:
             control.should_save |= self._is_save_due
+            control.should_evaluate |= self._is_evaluation_due
             self._is_save_due = False
+            self._is_evaluation_due = False
         elif control.should_save:
             control.should_save = False
             self._is_save_due = True
+            # transformers finds the best checkpoint only if it has the step of its evaluation.
+            if args.load_best_model_at_end and control.should_evaluate:
+                control.should_evaluate = False
+                self._is_evaluation_due = True
 
 
 class EpochShuffleCallback(TrainerCallback):

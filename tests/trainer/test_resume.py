@@ -327,6 +327,34 @@ def test_a_state_that_a_checkpoint_would_change_is_refused():
         method.state_dict()
 
 
+def test_the_best_weights_are_those_of_an_evaluation_also_inside_windows(make_trainer, problems, tmp_path):
+    """Windows of two updates, of which the last evaluation is the worst."""
+    trainer = make_trainer(
+        eval_dataset=problems.select(range(8)),
+        eval_strategy="steps",
+        eval_steps=1,
+        metric_for_best_model="eval_score",
+        greater_is_better=False,
+        load_best_model_at_end=True,
+        steps_per_generation=2,
+        max_steps=4,
+        save_steps=1,
+        **SHORT,
+    )
+
+    def evaluate(*args, **kwargs):
+        trainer.control.should_evaluate = False
+        return {"eval_score": trainer.state.global_step}
+
+    trainer.evaluate = evaluate
+    trainer.train()
+    best = tmp_path / "run" / "checkpoint-2"
+    assert trainer.state.best_model_checkpoint == str(best)
+    best_weights = load_file(best / "model.safetensors")
+    weights = trainer.model.state_dict()
+    assert all(torch.equal(weights[name], values) for name, values in best_weights.items())
+
+
 def test_a_folder_is_used_by_one_run_at_a_time(resumable, run):
     refusals = []
 
