@@ -195,10 +195,14 @@ def fill_dataclass(dataclass_type: type[T], values: dict[str, Any]) -> T:
     arguments: dict[str, Any] = {}
     # The values of a recipe belong to several dataclasses, and those of other ones are left out.
     for name, parameter in inspect.signature(dataclass_type).parameters.items():
-        can_be_null = "None" in str(parameter.annotation)  # such as "list[str] | None"
-        is_set = values.get(name) is not None or (name in values and can_be_null)
+        annotation = str(parameter.annotation)  # such as "list[str] | None"
+        value = values.get(name)
+        # Two seeds in a list, for example, would be recorded and hashed like one.
+        if isinstance(value, list) and "list[" not in annotation:
+            raise UserError(f"{name} is {value!r}, but must be one value instead of a list")
+        is_set = value is not None or (name in values and "None" in annotation)
         if is_set:
-            arguments[name] = values[name]
+            arguments[name] = value
         elif parameter.default is parameter.empty:
             raise UserError(f"--{name} must be given")
     try:

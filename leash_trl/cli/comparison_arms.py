@@ -208,8 +208,9 @@ def read_arm(path: str, name: str, entries: Fields | None) -> Arm:
     # Entries that are about the arm itself, such as {"label": "LEASH", "seeds": 5}, are no fields of its recipe.
     settings: Fields = {"label": name}
     for key in ARM_SETTINGS:
-        if key in fields:
-            settings[key] = fields.pop(key)
+        value = fields.pop(key, None)
+        if value is not None:  # null is the default, as in a recipe
+            settings[key] = value
     return Arm(name, f"{path}: arm {name!r}", fields, **settings)
 
 
@@ -235,7 +236,7 @@ class PointSettings(NamedTuple):
 def runs_without_seed(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
     """Yields a run without a seed for each point of an arm's grid."""
     grid = grid_of(comparison, arm)
-    check_not_overridden(grid, comparison.overrides, arm.where)
+    check_grid(grid, comparison.overrides, arm.where)
     settings_at = trained_settings if arm.train else untrained_settings
     for point in points_of_grid(grid):  # such as {"target_length": 12}
         name = arm.name
@@ -308,11 +309,16 @@ def grid_without_fields_of(arm: Arm, grid: Fields) -> Fields:
     return {name: values for name, values in grid.items() if name not in set_by_arm}
 
 
-def check_not_overridden(grid: Fields, overrides: Mapping[str, Any], where: str) -> None:
-    """Raises `ValueError` if the command line sets a field of a grid too: all points would have its value."""
+def check_grid(grid: Fields, overrides: Mapping[str, Any], where: str) -> None:
+    """Raises `ValueError` if a field of a grid has neither a list nor null, since of a text every character would be a
+    value, or if the command line sets it too, since all points would have that value."""
     for name, values in grid.items():
+        if values is None:
+            continue
+        if not isinstance(values, list):
+            raise ValueError(f"{where}: grid has {name}: {values!r}, but must have a list or null; write [{values}]")
         # of "length_control_kwargs.alpha", the field is "length_control_kwargs"
-        if values is not None and name.partition(".")[0] in overrides:
+        if name.partition(".")[0] in overrides:
             raise ValueError(f"{where}: grid has {name}: {values!r}, which the command line sets too; remove one")
 
 

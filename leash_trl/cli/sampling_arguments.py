@@ -293,9 +293,7 @@ def load_engine(
 
     Raises:
         `UserError`: If the model cannot be loaded, or the context has no such room.
-        `ValueError`: If the decoding strategy does not work with the tokenizer.
     """
-    plan.decoding.check(tokenizer, plan.sampling.max_new_tokens)
     model = arguments.model_name_or_path
     options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
     with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
@@ -401,6 +399,7 @@ def prepare_run(arguments: SamplingArguments, references: list[str], purpose: Pu
     tokenizer, recipe = load_tokenizer_and_recipe(arguments)
     arguments = arguments.with_defaults_of_training(recipe)
     plan = arguments.sampling_plan()
+    plan.decoding.check(tokenizer, plan.sampling.max_new_tokens)
     warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
     problems = {
         name: load_problems_to_sample(reference, arguments, purpose, tokenizer)

@@ -63,8 +63,8 @@ def with_efforts(
             effort without arguments gets the defaults of the template.
 
     Raises:
-        `ValueError`: If the data set has one of the columns already, if `template_kwargs` names another effort, or if
-            `suffix` has no `{effort}`.
+        `ValueError`: If the data set has one of the columns already, if the name of an effort is no text, if
+            `template_kwargs` names another effort, or if `suffix` has no `{effort}`.
     """
     template_kwargs = template_kwargs or {}
     added_columns = _added_columns(efforts, template_kwargs)
@@ -94,6 +94,8 @@ def _added_columns(
         raise ValueError(f"effort_template_kwargs has {unknown[0]!r}, but must have efforts: {', '.join(efforts)}")
     columns: list[dict[str, Any]] = []
     for effort, target in efforts.items():
+        if not isinstance(effort, str):
+            raise ValueError(f"efforts has {effort!r}, but names must be text; put it in quotes, as 'off' in YAML")
         values: dict[str, Any] = {EFFORT_COLUMN: effort, TARGET_COLUMN: float(target)}
         if template_kwargs:
             values[TEMPLATE_COLUMN] = dict(template_kwargs.get(effort, {}))

@@ -71,6 +71,9 @@ def load_problems(
         `ValueError`: If the data set, split or schema is unknown, the data cannot be loaded, or a row lacks a required
             value.
     """
+    # A negative one would drop problems from the end.
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}, but must be 1 or more; leave it out for all problems")
     parsed_reference = parse_reference(reference, field="reference")
     name = parsed_reference.name
     splits = load_splits(parsed_reference)  # such as {"train": Dataset, "test": Dataset}
@@ -328,7 +331,7 @@ class RowReader:
             row = dict(zip(batch, values, strict=True))
             try:
                 rows.append(self.read_row(row, default_id=f"{self.name}-{index}"))
-            except (AttributeError, TypeError, ValueError) as error:
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
                 raise ValueError(f"{self.name}, row {index} (counted from 0): {error}") from error
         return {column: [row[column] for row in rows] for column in rows[0]}
 

@@ -62,6 +62,7 @@ def test_null_means_the_default_where_there_must_be_a_value(options):
     ("mistake", "named"),
     [
         ("num_samples: true", "num_samples"),
+        ("num_samples: [1, 2]", "num_samples is [1, 2]"),
         ("engine_kwargs: 5", "engine_kwargs"),
         ("limti: 2", "limti"),
         ("limit: [", "recipe.yaml"),

@@ -99,6 +99,12 @@ def test_arms_run_at_every_point_of_their_grids_and_the_later_setting_wins(confi
     assert runs[1].grid_values == {"target_length": 12, "lambda_lr": 0.04}
 
 
+def test_null_is_the_default_of_an_arms_own_settings(config):
+    settings = dict.fromkeys(["label", "seeds", "train", "grid", "evals"])
+    runs = planned(config(arms={"leash": {}, "alp": {"length_control": "alp", **settings}}))
+    assert [(run.label, run.is_trained) for run in runs] == [("leash", True), ("alp", True)] * 3
+
+
 def test_a_grid_takes_one_entry_of_a_mapping(config):
     alpha = "length_control_kwargs.alpha"
     kwargs = {"alpha": 0.5, "budget_range": None}
@@ -237,6 +243,8 @@ def refusal(tmp_path, capsys, monkeypatch):
     ("changes", "named"),
     [
         ({"grid": {"target_length": [12, 12]}}, "leash-target_length-12"),
+        ({"grid": {"target_length": 24}}, "target_length: 24"),
+        ({"grid": {"target_length": "24"}}, "target_length: '24'"),  # a text has characters, which are no values
         ({"grid": {"seed": [7, 8]}}, "seed is [7, 8]"),
         (
             {

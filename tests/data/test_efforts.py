@@ -29,6 +29,12 @@ def test_a_suffix_that_does_not_state_the_effort_is_refused():
         with_efforts(ROWS, {"low": 64}, " brief")
 
 
+@pytest.mark.parametrize("template_kwargs", [None, {False: {"enable_thinking": False}}])
+def test_a_name_that_yaml_reads_as_no_text_is_refused(template_kwargs):
+    with pytest.raises(ValueError, match="efforts has False"):
+        with_efforts(ROWS, {False: 9, True: 15}, template_kwargs=template_kwargs)  # {off: 9, on: 15} in YAML
+
+
 @pytest.mark.parametrize("column", ["effort", "target_length", "chat_template_kwargs"])
 def test_a_column_of_the_data_is_not_overwritten(column):
     with pytest.raises(ValueError, match=f"'{column}'"):

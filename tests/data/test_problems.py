@@ -115,6 +115,19 @@ def test_limit_keeps_the_first_problems(write):
     assert len(load_problems(path, limit=9)) == 5
 
 
+@pytest.mark.parametrize("limit", [-1, 0])
+def test_a_limit_drops_no_problems_from_the_end(limit, write):
+    path = write([problem(f"What is {number}?", number) for number in range(5)])
+    with pytest.raises(ValueError, match=f"limit is {limit}"):
+        load_problems(path, limit=limit)
+
+
+def test_a_conversation_without_messages_is_an_error_that_names_its_row(write):
+    talk = [{"role": "user", "content": "3 + 4?"}, {"role": "assistant", "content": "7"}]
+    with pytest.raises(ValueError, match="row 1"):
+        load_problems(write([{"messages": talk}, {"messages": []}]))
+
+
 def test_every_kind_of_file_and_folder_gives_the_same_problems(write, tmp_path):
     rows = [
         {
