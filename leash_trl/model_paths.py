@@ -4,7 +4,7 @@ from pathlib import Path
 
 from leash_trl import gym
 from leash_trl.paths import path_or_hub_id
-from leash_trl.run_folder import ADAPTER_FILE, CONFIG_FILE
+from leash_trl.run_folder import ADAPTER_FILE, CONFIG_FILE, MODEL_FILES
 
 
 def model_path(name: str, field: str = "model_name_or_path") -> str:
@@ -15,7 +15,7 @@ def model_path(name: str, field: str = "model_name_or_path") -> str:
         field (`str`): Argument that has this value, for messages.
 
     Raises:
-        `ValueError`: If the name looks like a path that does not exist.
+        `ValueError`: If the name looks like a path that does not exist, or is a folder without a model.
 
     Example:
         >>> model_path("owner/name")
@@ -23,7 +23,15 @@ def model_path(name: str, field: str = "model_name_or_path") -> str:
     """
     if name == gym.MODEL_NAME:
         return str(gym.CHECKPOINT)
-    return path_or_hub_id(name, field)
+    path = path_or_hub_id(name, field)
+    folder = Path(path)
+    # A run that was stopped has checkpoints and no model beside them.
+    if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
+        raise ValueError(
+            f"{field} is {name!r}, a folder without {' or '.join(MODEL_FILES)}; name a folder with a model, such as a "
+            "checkpoint in it"
+        )
+    return path
 
 
 def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
@@ -31,7 +39,8 @@ def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
     its base model and train all weights.
 
     Raises:
-        `ValueError`: If the name looks like a path that does not exist, or is a folder with only an adapter.
+        `ValueError`: If the name looks like a path that does not exist, or is a folder without a model or with only an
+            adapter.
     """
     folder = Path(name).expanduser()
     if (folder / ADAPTER_FILE).is_file() and not (folder / CONFIG_FILE).is_file():
