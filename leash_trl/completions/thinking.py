@@ -131,11 +131,8 @@ class ThinkingTokens:
             return positions[-1] if positions else 0
 
         # A marker of several tokens can be split differently beside other text, so it is searched for in decoded text.
-        # Some tokenizers put blanks between the parts of a marker, so its text is decoded too.
-        shown_marker = self.tokenizer.decode(marker_ids)
-
         def num_markers(num_tokens: int) -> int:
-            return self.tokenizer.decode(ids[:num_tokens]).count(shown_marker)
+            return self.tokenizer.decode(ids[:num_tokens]).count(marker)
 
         # The last token of a marker may also hold text behind it. So the result is the smallest number of tokens whose
         # text shows as many markers as all tokens do; it is 0 if these show none.

@@ -127,13 +127,3 @@ def test_a_marker_that_texts_do_not_show_is_said(is_special, recwarn):
 def test_markers_that_the_vocabulary_does_not_have_are_shown(recwarn):
     warn_of_hidden_markers(SEVERAL, ThinkingMarkers())
     assert not recwarn
-
-
-def test_a_marker_is_one_too_where_the_tokens_hold_no_blanks():
-    tokenizer = Tokenizer(models.WordLevel({"<": 0, "/": 1, "think": 2, ">": 3, "a": 4, "b": 5}, unk_token="a"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    words = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    assert words.decode(words.encode("</think>")) == "< / think >"
-    ids = words.encode("a</think>b")
-    num_thinking = ThinkingTokens(words, ThinkingMarkers()).thinking_length(ids, begins_in_thinking=False)
-    assert num_thinking == len(ids) - 1
