@@ -15,6 +15,7 @@ from leash_trl.completions.costs import Cost, name_without_path
 from leash_trl.digests import code_digests
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.errors import TrainingError
+from leash_trl.length_control.advantages import DEFAULT_RULE
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.statistics import log_entries
@@ -23,7 +24,7 @@ from leash_trl.saved_recipe import differing_names
 from leash_trl.trainer.advice import repeat_all_advice, warn_of_new_advice
 from leash_trl.trainer.batch_checks import check_correctness, check_first_batch
 from leash_trl.trainer.finite import check_finite_gradients
-from leash_trl.trainer.length_controlled_reward import DEFAULT_RULE, LengthControlledReward
+from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 
 
 logger = get_logger(__name__)  # logs on the main process only
