@@ -13,8 +13,8 @@ class ReportArguments:
     """Write report.html, which is self-contained, and report.md with its figures next to it.
 
     Args:
-        paths (`list[str]`): Folders of leash train, eval and compare, or folders that contain such folders. The first
-            evaluation is the one to compare with.
+        paths (`list[str]`): Folders of leash train, eval and compare, or folders that contain such folders;
+            evaluations are compared with the first of them.
         output_dir (`str`): Folder to write into.
         title (`str`): Title of the page.
     """
