@@ -85,16 +85,18 @@ class DualStepCallback(TrainerCallback):
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
         # There are several parts only with dynamic sampling: those of its rounds of generation.
+        has_rewards = not all(part.task_rewards.isnan().all() for part in parts)
+        knows_correctness = any(part.is_scorable.any() for part in parts)
+        dependent = self.method.needs_correctness()  # such as "min_accuracy"
+        if has_rewards and dependent and not knows_correctness:
+            logger.warning_once(
+                f"correctness_func returned None for every completion of a batch, so {dependent} ignores the batch; "
+                "return a number"
+            )
         self._lacks_rewards = all(self.method.base_rewards(part).isnan().all() for part in parts)
-        if self._lacks_rewards:  # TRL warns of completions without a reward
+        if self._lacks_rewards:
             return
         self._has_observed = True
-        knows_correctness = any(part.is_scorable.any() for part in parts)
-        if self.method.needs_correctness() and not knows_correctness:
-            logger.warning_once(
-                "correctness_func returned None for every completion of a batch, so what depends on correctness, such "
-                "as min_accuracy, does not act on it"
-            )
         for part in parts:
             self.method.observe(part)
 

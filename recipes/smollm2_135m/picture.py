@@ -1,5 +1,5 @@
 """Draws the README's pictures from curves.csv and held_out.csv beside it, every seed: half_the_tokens.svg of the runs
-of 60 updates, to_the_end.svg of those of 160.
+of 60 updates, to_the_end.svg of those of 160, and accuracy_over_tokens.svg of where the latter end.
 
 `python recipes/smollm2_135m/picture.py`
 """
@@ -63,6 +63,25 @@ PICTURES = (
 )
 
 
+class Ends(NamedTuple):
+    """Where the runs of one setting end: their rows in held_out.csv are `prefix-SEED after 160`."""
+
+    prefix: str
+    label: str
+    color: str
+    marker: str
+
+
+ENDS = (
+    Ends("none", "no penalty", BLUE, "o"),
+    Ends("leash", "LEASH, 40", ORANGE, "s"),
+    Ends("predictive-40", "LEASH-Predictive, 40", TEAL, "^"),
+    Ends("both_sides-40", "both sides of 40", PINK, "v"),
+    Ends("both_sides-60", "both sides of 60", PURPLE, "D"),
+)
+NUM_STORIES = 512
+
+
 class Panel(NamedTuple):
     """One of a picture's two panels: its title, a column of curves.csv and one of held_out.csv."""
 
@@ -119,12 +138,42 @@ def draw(curves: pd.DataFrame, held_out: pd.DataFrame, picture: Picture) -> None
     style.write_figure(figure, HERE / picture.file)
 
 
+def draw_ends(held_out: pd.DataFrame) -> None:
+    """Draws accuracy over tokens where the runs of 160 updates end, with the error of an accuracy over stories."""
+    figure, (axis,) = style.new_figure(style.NARROW_INCHES, 4.2)
+    before = held_out.loc["warm start"]
+    axis.plot(before["tokens"], before["accuracy"], color="black", marker="X", linestyle="", label="before training")
+    descriptions = [f"before training {before['accuracy']:.2f} at {before['tokens']:.0f}"]
+    for ends in ENDS:
+        points = held_out[held_out.index.str.fullmatch(rf"{ends.prefix}-\d+ after 160")]
+        errors = 1.96 * (points["accuracy"] * (1 - points["accuracy"]) / NUM_STORIES) ** 0.5
+        axis.errorbar(
+            points["tokens"],
+            points["accuracy"],
+            yerr=errors,
+            color=ends.color,
+            marker=ends.marker,
+            linestyle="",
+            elinewidth=0.8,
+            label=ends.label,
+        )
+        results = [f"{point.accuracy:.2f} at {point.tokens:.0f}" for point in points.itertuples()]
+        descriptions.append(f"{ends.label} {', '.join(results)}")
+    style.draw_legend_above(axis)
+    axis.set_xlim(0, 140)
+    axis.set_xlabel("tokens per answer, held out (a marker per seed)")
+    axis.set_ylabel("accuracy, 95 % interval over stories")
+    figure.set_label(f"Accuracy and tokens after 160 updates: {'; '.join(descriptions)}")
+    style.write_figure(figure, HERE / "accuracy_over_tokens.svg")
+
+
 def main() -> None:
     curves = pd.read_csv(HERE / "curves.csv")
     held_out = pd.read_csv(HERE / "held_out.csv").set_index("run")
     last_step = curves.groupby("run")["step"].transform("max")
     for picture in PICTURES:
         draw(curves[last_step == picture.updates], held_out, picture)
+    draw_ends(held_out)
 
 
 if __name__ == "__main__":

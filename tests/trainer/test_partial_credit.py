@@ -174,12 +174,12 @@ def test_partial_credit_of_an_evaluation_alone_ends_nothing_and_is_not_remembere
     assert trainer.state.stateful_callbacks["LengthControl"]["positive_rewards"] == [1.0, 1.0]
 
 
-def test_a_floor_without_any_correctness_is_said(make_trainer, caplog):
+@pytest.mark.parametrize("fields", [{"min_accuracy": 0.5}, {"length_control": "drpo", "target_length": None}])
+def test_a_batch_without_any_correctness_is_said_once_where_the_method_needs_it(fields, make_trainer, caplog):
     def never_decides(completions, **kwargs):
         return [None] * len(completions)
 
-    trainer = make_trainer(correctness_func=never_decides, min_accuracy=0.5, max_steps=2)
+    trainer = make_trainer(correctness_func=never_decides, max_steps=2, **fields)
     trainer.train()
-    (line,) = [record.getMessage() for record in caplog.records if "min_accuracy" in record.getMessage()]
-    assert "correctness_func" in line
+    (line,) = [record.getMessage() for record in caplog.records if "correctness_func" in record.getMessage()]
     assert "\n" not in line
