@@ -13,7 +13,7 @@ from leash_trl.figures import style
 
 
 HERE = Path(__file__).parent
-BLUE, ORANGE, TEAL, PINK, PURPLE = style.COLORS[:5]
+BLUE, ORANGE, TEAL, PINK, PURPLE, OLIVE = style.COLORS[:6]
 
 
 class Arm(NamedTuple):
@@ -78,6 +78,7 @@ ENDS = (
     Ends("predictive-40", "LEASH-Predictive, 40", TEAL, "^"),
     Ends("both_sides-40", "both sides of 40", PINK, "v"),
     Ends("both_sides-60", "both sides of 60", PURPLE, "D"),
+    Ends("checking-20", "20 tokens of checks", OLIVE, "P"),
 )
 NUM_STORIES = 512
 
