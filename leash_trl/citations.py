@@ -32,8 +32,8 @@ LEASH_TRL_BIBTEX = f"""\
 
 
 def bibtex(paper: Paper) -> str:
-    """Returns the BibTeX entry of a paper, as published if it was, else as a preprint of arXiv."""
-    # BibTeX entries by field name; a title in braces, beside those around every value, keeps its capital letters
+    """Returns the BibTeX entry of a paper: of its publication, or of its arXiv preprint if it was not published."""
+    # The values of the BibTeX fields by name. A second pair of braces around the title keeps its capital letters.
     fields = {"title": f"{{{paper.title}}}"}
     if paper.authors:
         fields["author"] = paper.authors
@@ -49,15 +49,15 @@ def bibtex(paper: Paper) -> str:
 
 
 def citations(method: type[LengthControl], recipe: Mapping[str, Any]) -> list[str]:
-    """Returns the BibTeX entries of what a run used, each once: the method's paper or else that of the method from
-    which it is derived, DAPO, GDPO, TRL, and this package.
+    """Returns the BibTeX entries of what a run used, each once: the paper of its method, DAPO, GDPO, TRL, and this
+    package.
 
     Args:
         method (`type[LengthControl]`): The method of the run.
         recipe (`Mapping[str, Any]`): Fields of [`LeashGRPOConfig`] by name; those left out have their defaults.
     """
     used = []
-    # A method without a paper, such as a class of the user, cites that of the nearest class from which it is derived.
+    # For a method without a paper, such as a class of the user, the nearest base class with a paper is cited.
     for base in method.__mro__:
         paper = getattr(base, "paper", None)
         if paper is not None:
@@ -65,11 +65,11 @@ def citations(method: type[LengthControl], recipe: Mapping[str, Any]) -> list[st
             break
     if uses_dapo(recipe):
         used.append(DAPO_PAPER)
-    # TRL implements GDPO by this value of its field.
+    # With this value of its field, TRL computes advantages as GDPO does.
     if recipe.get("multi_objective_aggregation") == "normalize_then_sum":
         used.append(GDPO_PAPER)
     entries = [bibtex(paper) for paper in used]
-    # The method's paper may be that of DAPO, which is then cited once.
+    # The paper of the method may itself be that of DAPO. `dict.fromkeys` then keeps one of the two equal entries.
     return [*dict.fromkeys(entries), TRL_BIBTEX, LEASH_TRL_BIBTEX]
 
 

@@ -2,5 +2,5 @@
 
 
 class TrainingError(ValueError):
-    """Raised if training, or an evaluation, cannot start or continue as requested; the message says why and what to
-    do."""
+    """Raised if a training or an evaluation cannot start or continue as requested. The message says why, and what the
+    user can do."""

@@ -26,5 +26,5 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
-        # It exists no longer if it was moved, and still exists if writing failed.
+        # The temporary file is left only if writing failed.
         temporary.unlink(missing_ok=True)

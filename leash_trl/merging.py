@@ -35,29 +35,29 @@ def merge_adapter(
 
     $$ W + \mathrm{strength} \cdot (W' - W) $$
 
-    This holds for every kind of adapter, its biases and the modules that it replaces, as in WiSE-FT. The base model is
-    loaded as it is stored, even if it was quantized during training (QLoRA), and sums are rounded to the dtype of its
-    weights. If the base model's embedding and head share one matrix, but the adapter changes them differently, the
-    merged model has two separate matrices.
+    This holds for every kind of adapter, including biases and modules that the adapter replaces. The base model is
+    loaded in `dtype` and without quantization, even if it was quantized during training (QLoRA), and the merged
+    weights are rounded to this dtype. If the base model's embedding and head share one matrix, but the adapter changes
+    them differently, the merged model has two separate matrices.
 
-    Source: [Robust fine-tuning of zero-shot models](https://huggingface.co/papers/2109.01903).
+    Source: [Robust fine-tuning of zero-shot models](https://huggingface.co/papers/2109.01903) (WiSE-FT).
 
-    The tokenizer is saved too (the base model's, if the folder has none), and so are `trainer_state.json` and
-    `leash_recipe.yaml`. The saved recipe has no fields that create an adapter or quantize the base model, so a resumed
-    run trains the merged weights. `model_name_or_path` in the recipe still names the base model, which has the same
-    architecture and remains the reference model of the KL penalty.
+    The tokenizer is saved too (the base model's, unless `folder` is a local folder that has one), and so are
+    `trainer_state.json` and `leash_recipe.yaml`, if the folder has them. The saved recipe has no fields that create an
+    adapter or quantize the base model, so a resumed run trains the merged weights. `model_name_or_path` in the recipe
+    still names the base model, which has the same architecture and remains the reference model of the KL penalty.
 
     Args:
         folder (`Path`): Folder of the adapter, or its Hub id.
         output_dir (`Path`): Folder for the merged model, new or empty.
         dtype (`str`): Dtype of the merged model; `"auto"` is the base model's dtype.
         model_name_or_path (`str`): Base model, if it is not the one that the adapter's configuration names.
-        strength (`float`): Factor from 0 to 2 of what the adapter changes: 1 is the adapter as trained, 0 is the base
-            model. Other values than 1 need memory for a second copy of the base model.
+        strength (`float`): Factor, from 0 to 2, by which the adapter's changes are multiplied: 1 is the adapter as
+            trained, 0 is the base model. Other values than 1 need memory for a second copy of the base model.
 
     Raises:
-        `ValueError`: If `folder` or the base model does not exist, or has no adapter or no model; if `output_dir` is
-            not empty; or if `strength` is out of range.
+        `ValueError`: If `folder` has no adapter; if the base model is a folder that does not exist or has no model; if
+            `output_dir` is not empty; or if `strength` is out of range.
     """
     if output_dir.is_dir() and any(output_dir.iterdir()):
         raise ValueError(f"output_dir is {str(output_dir)!r}, but is not empty; choose a new folder, or empty it")
@@ -84,7 +84,7 @@ class BaseModel(NamedTuple):
 
 
 def _base_of(folder: Path, model_name_or_path: str | None) -> BaseModel:
-    """Returns the base model that the user names, or else that of the adapter's configuration."""
+    """Returns the base model that the user names or, if it is `None`, that of the adapter's configuration."""
     if model_name_or_path:
         return BaseModel(model_path(model_name_or_path), revision=None)
     config = PeftConfig.from_pretrained(str(folder))
@@ -93,7 +93,8 @@ def _base_of(folder: Path, model_name_or_path: str | None) -> BaseModel:
 
 
 def _copy_records(folder: Path, output_dir: Path, model_name_or_path: str | None) -> None:
-    """Saves the trainer state and the recipe of the adapter's run with the merged model, for training it further."""
+    """Saves the trainer state and the recipe of the adapter's run with the merged model, if the folder has them, so
+    that training can be continued."""
     # `glob` finds one file or, if `folder` is a Hub id or was not written by `leash train`, none.
     for file in folder.glob(TRAINER_STATE_FILE):
         shutil.copy(file, output_dir)
@@ -108,10 +109,11 @@ def _copy_records(folder: Path, output_dir: Path, model_name_or_path: str | None
 
 
 def _merged_model(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedModel:
-    """Returns the merged model. A head tied to the embedding gets its own matrix if the two differ after merging."""
+    """Returns the merged model. A head that is tied to the embedding stays tied only if the two are equal after
+    merging."""
     base_weights = {}
     if strength != 1:
-        # PEFT merges into the base model in place, and the mixture below needs the weights from before.
+        # PEFT merges into the base model in place, and `_scale_change` needs the weights from before.
         base_weights = {name: weight.clone() for name, weight in base.state_dict().items()}
     shared_matrix = base.get_input_embeddings().weight
     adapted = PeftModel.from_pretrained(base, str(folder))
@@ -120,7 +122,7 @@ def _merged_model(base: PreTrainedModel, folder: Path, strength: float) -> PreTr
     merged = adapted.merge_and_unload(safe_merge=True)
     if strength != 1:
         _scale_change(merged, base_weights, strength)
-    # If the two are still equal, they share one matrix again, as in the base model.
+    # If embedding and head are still equal, `tie_weights` makes them share one matrix again, as in the base model.
     embedding = merged.get_input_embeddings().weight
     head = merged.get_output_embeddings().weight
     merged.config.tie_word_embeddings = torch.equal(embedding, head)
@@ -139,7 +141,7 @@ def _scale_change(merged: PreTrainedModel, base_weights: Mapping[str, torch.Tens
 def _untie_head(model: PreTrainedModel, shared_matrix: torch.nn.Parameter) -> None:
     """Gives a head that shares the embedding's matrix a copy, so that the adapter's change of the embedding and its
     change of the head are merged into different matrices."""
-    # If the adapter changes the head, PEFT has put it into a wrapper, so the matrix is searched among its modules.
+    # If the adapter changes the head, PEFT has put the head into a wrapper, so the matrix may be in an inner module.
     for module in model.get_output_embeddings().modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter is shared_matrix:

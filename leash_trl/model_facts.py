@@ -38,7 +38,7 @@ def context_length(config: "PreTrainedConfig") -> int | None:
         4096
     """
     text_config = config.get_text_config()
-    # A configuration that has another name for it, such as GPT-2's `n_positions`, returns it by this name too.
+    # A configuration with another name for this length, such as GPT-2's `n_positions`, also has it under this name.
     length: int | None = getattr(text_config, "max_position_embeddings", None)
     if length is None:
         return None
@@ -50,24 +50,24 @@ def context_length(config: "PreTrainedConfig") -> int | None:
     if rope_type in ROPE_TYPES_TO_MULTIPLY:
         return int(factor * length)
     if rope_type == "yarn":
-        # `length` is already the length after scaling in some configurations, and that before it in others.
+        # In some configurations, `length` is the length after scaling, in others that before scaling.
         stretched = int(factor * rope_parameters["original_max_position_embeddings"])
         return max(length, stretched)
     return length
 
 
 def tokenizer_of(processing_class: Any) -> Any:
-    """Returns a trainer's tokenizer, which is its `processing_class` or a part of that processor."""
+    """Returns a trainer's tokenizer: its `processing_class`, or the tokenizer inside it if this is a processor."""
     return getattr(processing_class, "tokenizer", processing_class)
 
 
 def eos_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-    """Returns the end tokens of the tokenizer and of a model's generation configuration."""
+    """Returns the ids of the end tokens of the tokenizer and of a model's generation configuration, each once."""
     return merged_eos_token_ids(model.generation_config.eos_token_id, tokenizer)
 
 
 def merged_eos_token_ids(configured: list[int] | int | None, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-    """Returns the end token of the tokenizer and, after it, those of a generation configuration, each once.
+    """Returns the id of the tokenizer's end token and, after it, those of a generation configuration, each once.
 
     Args:
         configured (`list[int]` or `int`): `eos_token_id` of the generation configuration; `None` if it has none.
@@ -88,9 +88,9 @@ SAMPLE_QUESTION = [{"role": "user", "content": "?"}]
 def rendered_prompt(tokenizer: Any, messages: list[dict[str, Any]], **options: Any) -> str:
     """Returns the prompt that the chat template of a tokenizer or processor writes for messages, as text.
 
-    It is empty if there is no chat template, or if the template requires a system message or lists as contents.
+    The text is empty if there is no chat template, or if the template raises an error, for example because it requires
+    a system message or contents that are lists.
     """
-    # A template may refuse a conversation without a system message, or contents that are text and no list.
     try:
         prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
     except TEMPLATE_ERRORS:
@@ -101,11 +101,11 @@ def rendered_prompt(tokenizer: Any, messages: list[dict[str, Any]], **options: A
 def prompt_ids(
     tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str | list[dict[str, str]]], **options: Any
 ) -> list[list[int]]:
-    """Returns the token ids of prompts, which must be all text or all messages; the chat template formats messages
-    with `options`."""
+    """Returns the token ids of one or more prompts, which must be all text or all messages. `options` are the
+    arguments of the chat template, which formats messages only."""
     is_text = isinstance(prompts[0], str)
     if is_text:
         return list(tokenizer(list(prompts))["input_ids"])
-    # With `return_dict`, which is the default, transformers would return attention masks beside the ids.
+    # By default, transformers would return a dictionary with the ids and attention masks.
     rows = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=False, **options)
     return list(rows)

@@ -1,4 +1,4 @@
-"""Finds the model that a name means: the gym's, a folder, or one on the Hub."""
+"""Finds the model that a name means: the model of the gym, a folder, or a model on the Hub."""
 
 from pathlib import Path
 
@@ -8,7 +8,8 @@ from leash_trl.run_folder import ADAPTER_FILE, CONFIG_FILE, MODEL_FILES
 
 
 def model_path(name: str, field: str = "model_name_or_path") -> str:
-    """Returns the folder or Hub id of a model: the folder inside this package for `gym`, else the name itself.
+    """Returns the folder or Hub id of a model: for `gym` the folder inside this package, else the name, in which `~`
+    becomes the home folder.
 
     Args:
         name (`str`): Name of the model.
@@ -35,8 +36,8 @@ def model_path(name: str, field: str = "model_name_or_path") -> str:
 
 
 def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
-    """Returns the same for a model to train or to plan, which must not be an adapter alone: transformers would load
-    its base model and train all weights.
+    """Returns the [`model_path`] of a model to train or to plan. It must not be an adapter alone, for which
+    transformers would load the base model and train all its weights.
 
     Raises:
         `ValueError`: If the name looks like a path that does not exist, or is a folder without a model or with only an

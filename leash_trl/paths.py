@@ -7,8 +7,9 @@ import os
 
 
 def looks_like_path(name: str) -> bool:
-    """Returns whether a name means a file or folder: it starts with `.`, `/` or `~`, has more than one slash, or its
-    parent is a folder here. Other names may be those of models and data sets on the Hub, and so may addresses.
+    """Returns whether a name means a file or folder: whether it starts with `.`, `/` or `~`, has more than one slash,
+    or has a slash behind the name of a folder that exists. Other names may be those of models and data sets on the
+    Hub, and so may addresses with `://`.
 
     Example:
         >>> looks_like_path("./model"), looks_like_path("runs/leash/checkpoint-8")

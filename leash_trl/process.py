@@ -1,5 +1,5 @@
-"""What a command changes of its process, for as long as it lives: environment variables, warnings, `sys.path`, and
-what the garbage collector looks at.
+"""What a command changes in its process until the process ends: environment variables, warnings, `sys.path`, and the
+objects that the garbage collector looks at.
 
 All such changes are made here, so that somebody who calls a command from Python can see them.
 """
@@ -15,17 +15,17 @@ from typing import Any
 
 
 def import_quickly(name: str) -> ModuleType:
-    """Returns a module, which it imports without garbage collection.
+    """Imports a module without garbage collection, and returns the module.
 
-    Modules and what they define stay until the process ends. Python would look for garbage among them again and again,
-    which takes a third of the time to import torch and TRL and to end afterwards.
+    Modules and what they define stay until the process ends, so Python would search them for garbage in vain. This
+    search takes a third of the time in which a process imports torch and TRL and ends.
     """
     if name not in sys.modules:
         gc.disable()
         try:
             importlib.import_module(name)
         finally:
-            # Later collections ignore all objects that exist now, which are mostly those of modules.
+            # Later collections ignore all objects that exist now, most of which belong to modules.
             gc.freeze()
             gc.enable()
     return sys.modules[name]
@@ -38,8 +38,8 @@ def set_environment(variables: Mapping[str, Any]) -> None:
 
 
 def use_one_thread() -> None:
-    """Lets each child process compute with one thread, unless the user chose a number: several runs at once use the
-    cores better than several threads in one run."""
+    """Lets each child process compute with one thread and tokenize without parallelism, unless the user set these
+    environment variables: several runs at once use the cores better than several threads in one run."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -48,16 +48,18 @@ def ignore_future_warnings(module: str = "") -> None:
     """Ignores warnings about future versions of libraries, which a user of a command cannot act on.
 
     Args:
-        module (`str`): Regular expression for the modules whose warnings are ignored; all by default.
+        module (`str`): Regular expression for the names of the modules whose warnings are ignored; empty for all
+            modules.
     """
     warnings.filterwarnings("ignore", category=FutureWarning, module=module)
 
 
 def warn_in_one_line(prog: str) -> None:
-    """Shows warnings as a line of a command, without the line of code that warns."""
+    """Shows each warning in one line that begins with `prog`, the name of a command, without the line of code that
+    warns."""
 
     def formatted(message: Warning | str, *args: Any, **kwargs: Any) -> str:
-        # The first line break ends the line of a progress bar, behind which the warning would otherwise stand.
+        # The first line break ends the line of a progress bar, to which the warning would otherwise be appended.
         return f"\n{prog}: warning: {message}\n"
 
     warnings.formatwarning = formatted
@@ -69,7 +71,7 @@ def silence_experimental_notices() -> None:
 
 
 def put_first_on_import_path(folder: str) -> None:
-    """Makes Python look for modules in a folder before all others. It stays there: a function of the user may import a
-    module beside it when it is called."""
+    """Makes Python look for modules in a folder before all others, until the process ends: a function of the user may
+    import a module of this folder only when it is called."""
     if sys.path[:1] != [folder]:
         sys.path.insert(0, folder)

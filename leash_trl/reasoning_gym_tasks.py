@@ -1,4 +1,4 @@
-"""The data sets of reasoning-gym, whose tasks make problems, for `data`, and score their answers, for `rewards`."""
+"""The data sets of reasoning-gym. Their tasks make the problems for `data/`, and score the answers for `rewards/`."""
 
 import functools
 import json
@@ -24,7 +24,7 @@ def procedural_dataset(settings: str) -> Any:
 
     Raises:
         `ImportError`: If reasoning-gym is not installed (`pip install reasoning-gym`).
-        `ValueError`: If the problems of the task differ between processes.
+        `ValueError`: If there is no such task, or if its problems differ between processes.
     """
     from reasoning_gym.composite import DatasetSpec
     from reasoning_gym.factory import create_dataset

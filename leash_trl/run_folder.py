@@ -25,7 +25,7 @@ LOCK_FILE = ".leash.lock"
 RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
 LENGTH_CONTROL_STATE_KEY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
-ADVICE_STATE_KEY = "Advice"  # the same of the advice on a run
+ADVICE_STATE_KEY = "Advice"  # key of the advice on a run in the same mapping
 MEAN_TARGET_KEY = "leash/target_length"  # in a log, the mean target of the prompts of a batch
 COMMON_TARGET_KEY = "leash/common_target"  # in a log, the target that all prompts have
 
@@ -40,16 +40,17 @@ def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
 
 
 def newest_trainer_state(folder: str | Path) -> dict[str, Any]:
-    """Returns the `trainer_state.json` of a run with the most steps: of its folder or of a checkpoint in it, which has
-    more if the run has not ended or was resumed and interrupted. Without any, its `log_history` is empty."""
+    """Returns the `trainer_state.json` with the most steps among those of a run's folder and of its checkpoints: a
+    checkpoint has more steps than the folder if the run has not ended, or was resumed and interrupted. Without any
+    such file, the result has an empty `log_history` and nothing else."""
     states = [read_trainer_state(path) for path in (folder, *Path(folder).glob("checkpoint-*"))]
-    # A checkpoint that was interrupted while it was saved has no state, which is `None` here.
+    # The state of a checkpoint whose saving was interrupted is `None`.
     complete_states = [state for state in states if state]
     return max(complete_states, key=lambda state: state["global_step"], default={"log_history": []})
 
 
 class TargetSpan(NamedTuple):
-    """Consecutive batches of a run with the same target of all prompts, in the unit of `length_of`."""
+    """Consecutive log entries of a run in which all prompts have the same target, in the unit of `length_of`."""
 
     target: float
     first_step: int
@@ -57,8 +58,8 @@ class TargetSpan(NamedTuple):
 
 
 def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> list[TargetSpan]:
-    """Returns the targets of a run in order: one span, or several if the target changed, as by a schedule or when the
-    run was resumed; none if prompts have targets of their own.
+    """Returns the targets of a run in order: one span, or several if a schedule changed the target or the run was
+    resumed with another one; none if prompts have targets of their own, or if the method has no targets.
 
     Example:
         >>> target_spans([{"step": 1, "leash/common_target": 46.0}, {"step": 2, "leash/common_target": 46.0}])
@@ -71,10 +72,11 @@ def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> l
     log = log.astype({COMMON_TARGET_KEY: float})  # an empty log states no type
     log = log.dropna(how="all", subset=[MEAN_TARGET_KEY, COMMON_TARGET_KEY])
     targets = log[COMMON_TARGET_KEY]
-    # The log of a batch with several targets has no common target. Other batches of that run may have one by chance.
+    # A log entry of a batch with several targets has no common target. Other entries of the same run may have one by
+    # chance, so a single entry without it decides.
     if targets.isna().any():
         return []
-    # Entries are means over the updates since the last entry, which may differ in the last bit.
+    # Each entry is a mean over the updates since the last entry, so equal targets may differ in the last bit.
     is_changed = ~np.isclose(targets, targets.shift(), rtol=1e-9)
     spans = log.groupby(is_changed.cumsum()).agg(  # consecutive rows with the same target
         target=(COMMON_TARGET_KEY, "last"), first_step=("step", "first"), last_step=("step", "last")
@@ -86,8 +88,8 @@ def length_control_state(folder: str | Path) -> dict[str, Any] | None:
     """Returns the state of length control in a checkpoint or a trained model, or `None` if there is none.
 
     `method` is the name of the method, `state` the argument of its `load_state_dict`, `version` the number of dual
-    steps so far, `length_of` what is controlled, and `target_length` the target in its unit; further keys belong to
-    the trainer.
+    steps so far, `length_of` what the target limits, and `target_length` the target in the unit of `length_of`.
+    Further keys belong to the trainer.
     """
     trainer_state = read_trainer_state(folder) or {}
     state: dict[str, Any] | None = trainer_state.get("stateful_callbacks", {}).get(LENGTH_CONTROL_STATE_KEY)
@@ -117,7 +119,7 @@ def complete_checkpoints(output_dir: str | Path) -> Iterator[Path]:
 def lock_folder(output_dir: str | Path) -> Iterator[None]:
     """Locks a folder against other runs until this context or the process ends, and creates the folder if necessary.
 
-    If the file system cannot lock, the run continues with a warning.
+    If the file system cannot lock, or the folder cannot be created, a warning is logged and no error is raised.
 
     Raises:
         `TrainingError`: If another run uses the folder.

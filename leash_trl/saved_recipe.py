@@ -16,7 +16,7 @@ from leash_trl.hub_token import without_token
 from leash_trl.run_folder import RECIPE_FILE, read_saved_recipe
 
 
-# fields that depend on the machine, on resuming or on pushes to the Hub, as do all fields named `hub_*`
+# fields that depend on the machine, on resuming or on pushes to the Hub; all fields `hub_*` depend on the latter, too
 NOT_PORTABLE_FIELDS = ("config", "env", "output_dir", "push_to_hub", "resume_from_checkpoint", "run_name")
 # fields that transformers, accelerate and TRL derive from other fields when a configuration is created
 DERIVED_FIELDS = (
@@ -36,7 +36,7 @@ def non_default_fields(arguments: Any) -> dict[str, Any]:
     values = arguments.to_dict()  # by field name, in types that JSON has
     non_default = {}
     for field in fields(arguments):
-        # A field whose `init` is false is computed from other fields, too.
+        # A field that is no argument of the constructor (`init=False`) is computed from other fields, too.
         is_derived = not field.init or field.name in DERIVED_FIELDS
         if not is_derived and values[field.name] != field.default:
             non_default[field.name] = values[field.name]
@@ -44,7 +44,8 @@ def non_default_fields(arguments: Any) -> dict[str, Any]:
 
 
 def differing_names(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the entries that two mappings do not have in common, in alphabetical order.
+    """Returns the names of the entries in which two mappings differ, in alphabetical order. A missing entry equals one
+    that is `None`.
 
     Example:
         >>> differing_names({"seed": 1, "beta": 0.0}, {"seed": 1, "alpha": 0.5})
@@ -54,7 +55,10 @@ def differing_names(saved: Mapping[str, Any], current: Mapping[str, Any]) -> lis
 
 
 def field_as_mapping(name: str, value: Any) -> dict[Any, Any] | None:
-    """Returns a field as a mapping; recipes give it as one, command lines as YAML or JSON text."""
+    """Returns the value of a field as a mapping. A recipe has it as a mapping, a command line as YAML or JSON text.
+
+    `None` and empty text give `None`; a value that is no mapping raises `ValueError`.
+    """
     mapping = yaml.safe_load(value) if isinstance(value, str) else value
     if mapping is not None and not isinstance(mapping, dict):
         raise ValueError(f"{name} is {value!r}, but must be a mapping or the text of one, such as '{{a: 0.5}}'")
@@ -62,15 +66,15 @@ def field_as_mapping(name: str, value: Any) -> dict[Any, Any] | None:
 
 
 def recipe_of_model(name: str, revision: str | None = None) -> dict[str, Any]:
-    """Returns the recipe that `leash train` saved with a model, for a checkpoint without one that of its run; empty if
-    there is none.
+    """Returns the recipe that `leash train` saved with a model. For a checkpoint folder without a recipe, this is the
+    recipe of its run. The result is empty if there is none.
 
     Args:
         name (`str`): Folder or Hub id of the model.
         revision (`str`): Branch, tag or commit of a model on the Hub.
 
     Raises:
-        `OSError`: If the Hub has no such model.
+        `OSError`: If the name is no folder, and the Hub has no such model.
     """
     if Path(name).is_dir():
         return _recipe_of_folder(Path(name))
@@ -88,7 +92,7 @@ def recipe_of_model(name: str, revision: str | None = None) -> dict[str, Any]:
 
 
 def _recipe_of_folder(folder: Path) -> dict[str, Any]:
-    """Returns the recipe in the folder of a model, for a checkpoint without one that of its run."""
+    """Returns the recipe in the folder of a model or, for a checkpoint without a recipe, that of its run."""
     recipe = read_saved_recipe(folder)
     # resolved, since the path of a folder may also be "." or end in ".."
     path = folder.resolve()
@@ -100,14 +104,15 @@ def _recipe_of_folder(folder: Path) -> dict[str, Any]:
 def portable_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of a recipe that are needed to repeat the run on another machine, in types that YAML has.
 
-    Values of other types are converted to text. Entries of a mapping whose key is not text or a number are dropped.
+    Values of other types are converted to text, and Hub tokens inside values are replaced by a placeholder. Entries of
+    a mapping are dropped if their key is no text, number, truth value or `None`.
 
     Example:
         >>> portable_recipe({"seed": 1, "hub_token": "x", "env": {"KEY": "y"}, "chat_template_path": Path("a.jinja")})
         {'seed': 1, 'chat_template_path': 'a.jinja'}
     """
     kept = {name: recipe[name] for name in recipe if name not in NOT_PORTABLE_FIELDS and not name.startswith("hub_")}
-    # The way through JSON converts all values to types that YAML has, and its text is searched for Hub tokens.
+    # JSON has only types that YAML has, too, and its text can be searched for Hub tokens.
     text = json.dumps(kept, default=str, skipkeys=True)
     return dict(json.loads(without_token(text)))
 

@@ -29,7 +29,7 @@ DOCSTRING_ENTRY = re.compile(r"^ +(\w+) \(`.*?\):\s+(.+?\.)(?=\s)", re.MULTILINE
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which PyYAML would silently use the last value."""
+    """Refuses a mapping that has a key twice. PyYAML would silently use the last value of the key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Returns the mapping; raises `ValueError` with both lines if a key occurs twice."""
@@ -45,7 +45,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 def recipe_file(name: str) -> Path:
-    """Returns the path of a file or, if there is no such file, of the package's recipe of that name."""
+    """Returns the path of a file or, if there is no such file, of the package's recipe of that name; raises
+    `FileNotFoundError` if there is neither."""
     path = Path(name)
     if path.is_file():
         return path
@@ -58,7 +59,7 @@ def recipe_file(name: str) -> Path:
 
 
 def load_recipe(name: str) -> dict[str, Any]:
-    """Returns the mapping in a YAML file or, if there is no such file, in the package's recipe of that name."""
+    """Returns the mapping in a [`recipe_file`]; raises `ValueError` if it is no YAML mapping, or has a key twice."""
     path = recipe_file(name)
     try:
         fields = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
@@ -76,13 +77,14 @@ def _with_paths_of_folder(folder: Path, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     file = value.partition(":")[0]  # "my_file.py" of "my_file.py:my_reward"
-    # Any text of the recipe may come here, also a long prompt, for which the functions of pathlib would raise.
+    # The value may be any text, such as a long prompt, for which the methods of pathlib would raise an error.
     is_only_beside = "." in file and not os.path.exists(file) and os.path.isfile(folder / file)
     return str(folder / value) if is_only_beside else value
 
 
 class CommandParser(TrlParser):
-    """TRL's parser with recipes, null values, `positional` fields, help from docstrings, and errors of one line."""
+    """TRL's parser, which also takes recipes, null values and `positional` fields, takes the help from docstrings, and
+    reports errors in one line."""
 
     def __init__(self, dataclass_types: Sequence[type], takes_recipe: bool = False, **texts: Any):
         # the help of each field, from the docstrings, such as {"beta": "Weight of the KL term."}
@@ -97,7 +99,9 @@ class CommandParser(TrlParser):
         # The parser converts a word by the type of its field, and `dict` alone would not read '{"low": 1024}'.
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))
         if takes_recipe:
-            self.add_argument("--config", help=f"YAML file of options, which others override: {DEFAULT_RECIPE}, say")
+            self.add_argument(
+                "--config", help=f"YAML file of options, such as {DEFAULT_RECIPE}; the command line overrides them"
+            )
             self.add_argument("--env", type=dict, help="environment variables, as JSON or YAML")
 
     def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
@@ -106,7 +110,7 @@ class CommandParser(TrlParser):
         name = names[0].removeprefix("--")  # `names` are such as ("--top_p", "--top-p")
         text = " ".join(self.helps.get(name, "").split())  # in one line
         options.setdefault("help", text.replace("%", "%%"))  # argparse formats help texts with %
-        # A recipe may set a required field too, so argparse must not insist on it; `fill_dataclass` checks it.
+        # A recipe may set a required field, so argparse must not require it. `fill_dataclass` checks the field.
         if options.pop("required", False):
             options["help"] += " (required)"
         if positional:
@@ -133,7 +137,8 @@ class CommandParser(TrlParser):
         return int(value) if is_whole else value
 
     def parse_recipe(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
-        """Returns a recipe's values by field, parsed as on the command line."""
+        """Returns a recipe's values by field, parsed as on the command line; raises `UserError` if a field is unknown
+        or a value is wrong. `where` names the recipe in messages."""
         # `_option_string_actions` is argparse's table of all options, such as {"--beta": action}.
         unknown = [str(key) for key in recipe if f"--{key}" not in self._option_string_actions]
         if unknown:
@@ -148,8 +153,8 @@ class CommandParser(TrlParser):
         return values
 
     def _value_of_recipe(self, action: argparse.Action, value: Any) -> Any:
-        """Returns the value that the command line would give an option by the same words; mappings and lists of
-        mappings, which have no words, stay unchanged."""
+        """Returns the value that an option would get from the same words on the command line. Mappings, lists with a
+        mapping or a list in them, and a list for an option of one word have no such words, and stay unchanged."""
         takes_several = action.nargs == "+"
         items = value if isinstance(value, list) and takes_several else [value]
         if any(isinstance(item, list | dict) for item in items):
@@ -158,16 +163,17 @@ class CommandParser(TrlParser):
         return self._get_values(action, words)
 
     def parse_all(self, argv: Sequence[str]) -> dict[str, Any]:
-        """Returns the values of recipe and command line by field, and sets the environment variables of `env`."""
+        """Returns the values of recipe and command line by field, and sets the environment variables of `env`; raises
+        `UserError` if a word belongs to no option."""
         values, unknown = self.parse_some(argv)
         if unknown:
             self.error(f"unknown {', '.join(unknown)}")
         return values
 
     def parse_some(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        """Returns the values as in [`parse_all`], and the words that belong to no option."""
-        # Only options that the user set may override the recipe, but argparse also returns defaults. It sets no
-        # default where the namespace already has a value, so this marker stays wherever no word sets the option.
+        """Returns the values as [`parse_all`] does, and the words that belong to no option."""
+        # Only options on the command line may override the recipe, but argparse also returns defaults. Argparse sets
+        # no default where the namespace already has a value, so this marker stays if no word sets the option.
         not_set = object()
         namespace = argparse.Namespace()
         for action in self._actions:
@@ -183,21 +189,21 @@ class CommandParser(TrlParser):
 
 
 def check_chat_template(text: str | None) -> None:
-    """Raises `ValueError` if a chat template is not Jinja text, which holds braces, such as the path of a file: every
-    prompt would be that text."""
+    """Raises `ValueError` if a chat template has no brace and so is not Jinja text, but for example the path of a
+    file: every prompt would be that text. `None` and empty text mean that there is no template."""
     if text and "{" not in text:
         raise ValueError(f"chat_template is {text!r}, but must be Jinja text; give the content of the file")
 
 
 def fill_dataclass(dataclass_type: type[T], values: dict[str, Any]) -> T:
-    """Creates the dataclass from those values that are its fields, where null means the default of a field that
-    cannot be null; raises `UserError` if a value is missing or wrong."""
+    """Creates the dataclass from those values that are its fields. For a field that cannot be null, null means its
+    default. Raises `UserError` if a value is missing or wrong."""
     arguments: dict[str, Any] = {}
-    # The values of a recipe belong to several dataclasses, and those of other ones are left out.
+    # The values of a recipe belong to several dataclasses, so this loop takes only those of this dataclass.
     for name, parameter in inspect.signature(dataclass_type).parameters.items():
         annotation = str(parameter.annotation)  # such as "list[str] | None"
         value = values.get(name)
-        # Two seeds in a list, for example, would be recorded and hashed like one.
+        # A list of two seeds, for example, would otherwise be recorded and hashed like a single seed.
         if isinstance(value, list) and "list[" not in annotation:
             raise UserError(f"{name} is {value!r}, but must be one value instead of a list")
         is_set = value is not None or (name in values and "None" in annotation)
@@ -214,9 +220,9 @@ def fill_dataclass(dataclass_type: type[T], values: dict[str, Any]) -> T:
 def parse(dataclass_type: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = False) -> T:
     """Returns a command's dataclass with the values of its command line and, if it `takes_recipe`, of `--config`.
 
-    Every field is an option. Fields without a default are required, and fields with `positional=True` take the words
-    without an option name. A `dict` is read as JSON or YAML, and a `list` takes several words. The docstring is the
-    help text. A mistake raises `UserError`.
+    Every field is an option. Fields without a default are required. A field with `positional` in its metadata takes
+    the words without an option name. A `dict` is read as JSON or YAML, and a `list` takes several words. The docstring
+    of the class is the help text. A mistake raises `UserError`.
     """
     parser = CommandParser([dataclass_type], takes_recipe, prog=prog)
     return fill_dataclass(dataclass_type, parser.parse_all(argv))

@@ -27,19 +27,24 @@ def evaluation_options(
     Args:
         recipe (`dict`): Fields of the recipe.
         options (`dict`), where (`str`): Options that the comparison sets, and their place, for messages.
-        model_has_recipe (`bool`): Whether another training saved the model, from which `leash eval` takes the prompts.
+        model_has_recipe (`bool`): Whether the model has the recipe of an earlier training. `leash eval` then asks as
+            in that training, and not as in the training of `recipe`.
+
+    Raises:
+        `UserError`: If a field or an option is wrong, or if the comparison must set `benchmarks` or `reward_funcs`.
     """
     script_args, training_args, *_ = arguments_of(recipe)
-    # Options of `leash eval` by name. What is not set here has its default there.
+    # Options of `leash eval` by name; those that are not set here have the defaults of `leash eval`.
     settings = sampling_options(training_args)
     if "benchmarks" not in options:
         settings.update(benchmark_options(script_args, where))
-    # The three fields belong together: weights and a deciding function of other rewards would be wrong.
+    # The three fields belong together: if the comparison sets other reward functions, the weights and the deciding
+    # function of training would be wrong.
     if "reward_funcs" not in options:
         if script_args.reward_model_name_or_path:
             raise UserError(f"{where}: leash eval has no reward_model_name_or_path; set reward_funcs")
         settings.update({name: recipe.get(name) for name in REWARD_FIELDS})
-    # With a recipe of its own, the model is asked as in its training: `leash eval` reads these fields there.
+    # If the model has a recipe of its own, `leash eval` reads these fields there.
     if not model_has_recipe:
         settings.update(prompt_options(script_args, training_args))
         settings["thinking_end"] = recipe.get("thinking_end")
@@ -58,7 +63,7 @@ def sampling_options(training_args: LeashGRPOConfig) -> dict[str, Any]:
         "top_p": training_args.top_p,
         "top_k": training_args.top_k,
     }
-    # An evaluation runs no tools, so it cannot count tool calls or turns, and then measures completions.
+    # An evaluation runs no tools, so it measures completions where training counted tool calls or turns.
     if training_args.length_of not in MESSAGE_COSTS:
         options["length_of"] = training_args.length_of
     if training_args.generation_limit != math.inf:
@@ -67,7 +72,8 @@ def sampling_options(training_args: LeashGRPOConfig) -> dict[str, Any]:
 
 
 def benchmark_options(script_args: LeashScriptArguments, where: str) -> dict[str, Any]:
-    """Returns the options of `leash eval` for the test split of the data of training."""
+    """Returns the options of `leash eval` for the test split of the data of training; raises `UserError` for a
+    mixture, or for data with a `dataset_config`, which `leash eval` does not have."""
     if script_args.dataset_name is None or script_args.dataset_config:
         raise UserError(f"{where}: the arms train on a mixture, or have a dataset_config; set benchmarks")
     return {"benchmarks": [script_args.dataset_name], "split": script_args.dataset_test_split}
@@ -95,12 +101,12 @@ def prompt_endings_of(recipe: dict[str, Any]) -> PromptEndings:
 
 
 def suffix_of_training(script_args: LeashScriptArguments) -> str:
-    """Returns the text that training appends to prompts, also for the models that are not trained."""
+    """Returns the text that training appends to prompts. Arms that are not trained append it, too."""
     columns: Collection[str] = ()
     if script_args.dataset_name is not None:
         reference = parse_reference(script_args.dataset_name)
-        # Without reward functions of the user, the columns decide what grades the answers: those of reasoning-gym are
-        # recognized by a column, which data on the Hub does not have, so that need not be loaded.
+        # Without reward functions of the user, the columns decide what grades the answers: problems of reasoning-gym
+        # have a column `reasoning_gym`. Data on the Hub is assumed to have none, and is not loaded.
         if reference.hub_id is None:
             rows = next(iter(load_splits(reference, streaming=True).values()))
             # Some streams do not state their columns; the first row then shows them.

@@ -1,4 +1,4 @@
-"""Reads the file of a comparison, and decides which runs it has: its arms, the points of their grids, the seeds."""
+"""Reads the file of a comparison, and decides on its runs: one for each arm, each point of its grid, and each seed."""
 
 import copy
 import itertools
@@ -45,14 +45,16 @@ class Arm:
 
     Args:
         name (`str`), where (`str`): Name of the arm, and its place in the file, for messages.
-        fields (`dict`): Fields of the recipe that the arm sets, or of the evaluation, if it is not trained.
+        fields (`dict`): Fields of the recipe that the arm sets; if the arm is not trained, fields of its model and
+            options of its evaluation.
         label (`str`): Name in table and figure.
         seeds (`int`), train (`bool`): Number of seeds, and whether the runs train a model.
-        grid (`dict`): Values of fields in which the points of the arm differ.
-        evals (`dict[str, dict]`): Options of further evaluations, by their names.
+        grid (`dict`): List of values for each field in which the points of the arm differ.
+        evals (`dict[str, dict]`): Options of further evaluations of the trained models, by the names of the
+            evaluations.
 
     Raises:
-        `ValueError`: If a value is wrong, or a seed is set.
+        `ValueError`: If an arm that is not trained has `evals`, if the label is `base`, or if a seed is set.
     """
 
     name: str
@@ -79,13 +81,13 @@ class Arm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What to compare.
+    """The content of a comparison's file, with the arms that were selected.
 
     Args:
         path (`str`), folder (`Path`): File of the comparison, for messages, and folder for the runs.
         arms (`list[Arm]`): The arms to run.
-        base (`dict`), grid (`dict`), eval_options (`dict`): What arms share: fields of a recipe, lists of values of
-            fields, and options of evaluation.
+        base (`dict`), grid (`dict`), eval_options (`dict`): Fields of the recipe, lists of values of fields, and
+            options of evaluation that the arms share.
         overrides (`Mapping[str, Any]`): Fields of the recipe that the command line sets for every arm.
     """
 
@@ -99,20 +101,20 @@ class Comparison:
 
 
 def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> list[ComparedRun]:
-    """Returns the base and then all runs, with the first seed of every arm before any second one, so that a stopped
-    comparison is balanced.
+    """Returns the base and then all runs: the first seed of every point of every arm, then the second seeds, and so
+    on, so that a comparison that is stopped has about equally many seeds of each.
 
     Args:
         options (`CompareArguments`), overrides (`Mapping[str, Any]`): Options of `leash compare`, and fields of the
             recipe that the command line sets for every arm.
 
     Raises:
-        `UserError`: If the file is missing or an entry of it is wrong, if two runs would have the same name, or if the
-            runs cannot be compared.
+        `UserError`: If the file is missing or an entry of it is wrong, if two points would have the same name or the
+            same row of the table, or if the runs cannot be compared.
     """
     with errors_to_user_errors():
         comparison = load_comparison(options, overrides)
-        # An arm at one point of its grid is a run without a seed, from which its runs with seeds are made.
+        # A point is a run without a seed. Its runs are copies of it with the seeds.
         points: list[ComparedRun] = []
         runs_by_point: list[list[ComparedRun]] = []
         for arm in comparison.arms:
@@ -140,7 +142,7 @@ def in_turns(runs_by_point: Sequence[Sequence[ComparedRun]]) -> list[ComparedRun
 
 
 def base_run(comparison: Comparison, points: Sequence[ComparedRun]) -> ComparedRun:
-    """Returns the run of the model before training, which all trained arms share and whose evaluation is theirs."""
+    """Returns the run that evaluates the model before training, which all trained arms share, with their options."""
     point = first_trained(comparison, points)
     return ComparedRun(
         arm=BASE,
@@ -162,11 +164,11 @@ def first_trained(comparison: Comparison, points: Sequence[ComparedRun]) -> Comp
 
 
 def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -> Comparison:
-    """Returns what to compare.
+    """Returns the comparison that the options name.
 
     Raises:
         `OSError`: If the file is missing.
-        `ValueError`: If it is no mapping, has an unknown entry or a seed, or has no arm of a selected name.
+        `ValueError`: If the file is no mapping, has an unknown section or a seed, or lacks a selected arm.
     """
     path = options.comparison
     sections = read_sections(path)
@@ -191,8 +193,8 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
 
 
 def read_sections(path: str) -> dict[str, Any]:
-    """Returns the sections of a comparison's file, such as `{"base": {...}, "arms": {"leash": {...}}}`. A recipe is a
-    comparison of one arm, which has the file's name and no fields of its own."""
+    """Returns the sections of a comparison's file, such as `{"base": {...}, "arms": {"leash": {...}}}`. A file without
+    arms is read as a recipe: it becomes the base of one arm, which has the file's name and no fields of its own."""
     sections = load_recipe(path)
     if "arms" not in sections:
         return {"base": sections, "arms": {Path(path).stem: None}}
@@ -203,9 +205,9 @@ def read_sections(path: str) -> dict[str, Any]:
 
 
 def read_arm(path: str, name: str, entries: Fields | None) -> Arm:
-    """Returns an arm by its entries in the file of this path, of which it may have none."""
+    """Returns the arm of a name by its entries in the file; `entries` is `None` if the arm has none."""
     fields = dict(entries or {})
-    # Entries that are about the arm itself, such as {"label": "LEASH", "seeds": 5}, are no fields of its recipe.
+    # Entries about the arm itself, such as {"label": "LEASH", "seeds": 5}, are not fields of its recipe.
     settings: Fields = {"label": name}
     for key in ARM_SETTINGS:
         value = fields.pop(key, None)
@@ -215,7 +217,7 @@ def read_arm(path: str, name: str, entries: Fields | None) -> Arm:
 
 
 def check_no_seed(where: str, *parts: Mapping[str, Any]) -> None:
-    """Raises `ValueError` if a part of the comparison sets a seed: every run gets one from the comparison."""
+    """Raises `ValueError` if a part of the comparison sets a seed: `leash compare` gives every run its seed."""
     for fields in parts:  # fields of a recipe or options, by name
         if "seed" in fields:
             raise ValueError(
@@ -225,7 +227,7 @@ def check_no_seed(where: str, *parts: Mapping[str, Any]) -> None:
 
 
 class PointSettings(NamedTuple):
-    """What an arm trains and evaluates at one point of its grid; for the fields, see [`ComparedRun`]."""
+    """Recipe and evaluations of an arm at one point of its grid; for the fields, see [`ComparedRun`]."""
 
     recipe: Fields
     eval_options: Fields
@@ -254,12 +256,12 @@ def runs_without_seed(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]
 
 
 def fields_at_point(comparison: Comparison, arm: Arm, grid: Fields, point: Fields) -> Fields:
-    """Returns the fields of an arm at a point of its grid: those of a recipe, base included, or for an arm that is not
-    trained its model and options of evaluation."""
+    """Returns the fields of an arm at a point of its grid. For a trained arm, they are those of a recipe, with the
+    fields of the base; for another arm, they are fields of its model and options of evaluation."""
     # a copy, since `set_field` also changes mappings inside the fields
     fields = copy.deepcopy({**comparison.base, **arm.fields} if arm.train else arm.fields)
     for name in grid:
-        set_field(fields, name, point.get(name))  # `None`, which removes the field, if the grid has null for it
+        set_field(fields, name, point.get(name))  # if the grid has null for a field, `None` removes the field
     return fields
 
 
@@ -275,14 +277,14 @@ def trained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> PointS
 
 
 def untrained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> PointSettings:
-    """Returns the settings of an arm that is not trained, whose fields are a model and options of evaluation."""
+    """Returns the settings of an arm that is not trained; `fields` has its model and options of evaluation."""
     model = {name: fields.pop(name) for name in MODEL_FIELDS if fields.get(name)}
-    # The recipe is not used to train, but shows which data, rewards and prompts the other arms have. The method "none"
-    # would refuse the options of another.
+    # The recipe is not used to train, but shows which data, rewards and prompts the other arms have. Its method
+    # becomes "none", which would refuse the hyper-parameters of another method, so these are removed.
     no_method = {"length_control": "none", "length_control_kwargs": None, "min_accuracy": None}
     base = training_parser().parse_recipe(comparison.base, arm.where)
     recipe = {**base, **comparison.overrides, **model, **no_method}
-    # A model of its own that `leash train` saved has a recipe, from which `leash eval` takes the prompts.
+    # If the arm has a model of its own that `leash train` saved, `leash eval` takes the prompts from its recipe.
     saved_recipe: Fields = {}
     if "model_name_or_path" in model:
         name_or_path = model_path(model["model_name_or_path"])
@@ -292,8 +294,8 @@ def untrained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> Poin
 
 
 def grid_of(comparison: Comparison, arm: Arm) -> Fields:
-    """Returns the grid of an arm, which for a trained arm includes the common grid, without fields that the arm sets
-    itself."""
+    """Returns the grid of an arm. For a trained arm, this includes the common grid without the fields that the arm
+    sets itself."""
     if not arm.train:
         return arm.grid
     return {**grid_without_fields_of(arm, comparison.grid), **arm.grid}
@@ -310,8 +312,11 @@ def grid_without_fields_of(arm: Arm, grid: Fields) -> Fields:
 
 
 def check_grid(grid: Fields, overrides: Mapping[str, Any], where: str) -> None:
-    """Raises `ValueError` if a field of a grid has neither a list nor null, since of a text every character would be a
-    value, or if the command line sets it too, since all points would have that value."""
+    """Raises `ValueError` if a field of a grid has neither a list nor null, or if the command line sets it, too.
+
+    Without these checks, every character of a text would be a value, or all points would have the value of the command
+    line.
+    """
     for name, values in grid.items():
         if values is None:
             continue
@@ -323,22 +328,20 @@ def check_grid(grid: Fields, overrides: Mapping[str, Any], where: str) -> None:
 
 
 def points_of_grid(grid: Fields) -> Iterator[Fields]:
-    """Yields each combination of the values of the fields, without those that null removes.
+    """Yields each combination of the values of the fields; fields that are null in the grid are left out.
 
     Example:
         >>> list(points_of_grid({"lambda_lr": [0.1, 0.2], "target_length": None}))
         [{'lambda_lr': 0.1}, {'lambda_lr': 0.2}]
     """
-    # A field that is null in the grid has no values to combine.
     axes = {name: values for name, values in grid.items() if values is not None}
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
 
 
 def set_field(recipe: Fields, name: str, value: Any) -> None:
-    """Sets a field of a recipe, or an entry of a field by a name such as `length_control_kwargs.alpha`; `None` removes
-    it."""
-    # "target_length" is a field of the recipe, "length_control_kwargs.alpha" the entry "alpha" of a mapping in it.
+    """Sets a field of a recipe such as `target_length`, or an entry of a field that is a mapping, such as
+    `length_control_kwargs.alpha`. The value `None` removes the field or entry."""
     field_name, _, entry = name.partition(".")
     fields = recipe.setdefault(field_name, {}) if entry else recipe
     key = entry or field_name
@@ -348,15 +351,15 @@ def set_field(recipe: Fields, name: str, value: Any) -> None:
 
 
 def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
-    """Raises `ValueError` if two points would have the same folder, or be the same row of the table."""
-    taken: set[str] = set()  # names of folders, which are those of the arms, and rows
+    """Raises `ValueError` if two points would have the same folder or the same row of the table."""
+    taken: set[str] = set()  # the names of points, which are also their folders, and the rows
     for point in points:
-        # Rows are told apart by label, target and the values of the grid, all of which the table shows.
+        # The table shows label, target and the values of the grid, so these must tell rows apart.
         row = repr((point.label, point.recipe.get("target_length"), point.grid_values))
         if point.arm in taken or row in taken:
             raise ValueError(
-                f"{comparison.path}: {point.arm!r} has the name of another arm, or its label {point.label!r}, target "
-                "and grid; rename one"
+                f"{comparison.path}: {point.arm!r} has the same name as another arm, or the same label "
+                f"{point.label!r}, target and grid values; rename one"
             )
         taken.update([point.arm, row])
 

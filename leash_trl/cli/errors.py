@@ -16,18 +16,18 @@ SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
 class UserError(Exception):
-    """A mistake in the user's request, of which only the message is shown."""
+    """A mistake in the user's request. The command shows only its message, without a traceback."""
 
 
 @contextmanager
 def errors_to_user_errors(*, always_names_option: bool = False, **loaded: Any) -> Iterator[None]:
-    """Turns errors of checking and loading into `UserError` with a message of one line. Do not use it for later
-    errors.
+    """Turns errors into `UserError` with a message of one line. Use it only around code that checks and loads: errors
+    of later code may be bugs, which must keep their traceback.
 
     Args:
-        always_names_option (`bool`): Whether every message names the option, not only those about files: if the code
-            inside does nothing but load it.
-        loaded: What the code inside loads, by the name of its option, which messages include with its value.
+        always_names_option (`bool`): Whether all messages name the options of `loaded`, and not only messages about
+            files. Set it if the code inside does nothing but load these options.
+        loaded: Values that the code inside loads, by the names of their options.
     """
     try:
         yield
@@ -48,7 +48,8 @@ def options_not_in(message: str, loaded: Mapping[str, Any]) -> list[str]:
 
 
 def message_in_one_line(error: BaseException) -> str:
-    """Returns an error's message in one line: the first line of errors about files, else as much as fits."""
+    """Returns an error's message in one line of at most `LONGEST_LINE` characters: the first line of an `OSError`,
+    else all lines."""
     text = str(error).strip()
     # The text of a `KeyError` is only the key.
     if not text or isinstance(error, KeyError):
@@ -75,8 +76,8 @@ def add_resume_hint(folder: str | Path, remedy: str) -> Iterator[None]:
 
 
 def create_writable_folder(folder: str | Path) -> None:
-    """Creates a command's output folder; raises `UserError` if it cannot be created or written to, which a run would
-    notice only when it saves."""
+    """Creates a command's output folder; raises `UserError` if the folder cannot be created or written to. Without
+    this check, a run would notice it only when it saves."""
     with errors_to_user_errors(always_names_option=True, output_dir=folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         # raises `OSError` if no file can be written

@@ -25,7 +25,7 @@ COMMANDS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Returns the parser for the name of the command, which itself parses the remaining words."""
+    """Returns the parser for the name of the command. The command itself parses the remaining words."""
     parser = argparse.ArgumentParser(
         prog="leash",
         description="Teach reasoning models to think shorter.",
@@ -40,8 +40,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code. A user's mistake prints one line, and so do weights that are not
-    finite; any other error prints a traceback."""
+    """Runs one command and returns its exit code.
+
+    A user's mistake, weights that are not finite, and Ctrl-C print one line; any other error prints a traceback.
+    """
     arguments, rest = build_parser().parse_known_args(argv)
     command = import_quickly(f"leash_trl.cli.commands.{arguments.command}")
     try:
@@ -52,11 +54,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # What reads the output, such as head, has ended. Python would try to write the rest of it at exit, and print
-        # another error, so the output is sent to nowhere.
+        # The program that reads the output, such as head, has ended. Python would try to write the rest of the output
+        # at exit and print another error, so the output goes to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as stop:
-        # `resumable` puts into the message how to continue; that of Ctrl-C itself is empty.
+        # `add_resume_hint` puts into the message how to resume. The message of Ctrl-C itself is empty.
         print(f"leash {arguments.command}: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130  # as a shell returns after Ctrl-C

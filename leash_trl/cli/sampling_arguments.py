@@ -44,9 +44,10 @@ from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 
 logger = logging.getLogger(__name__)
 
-# values of reward_funcs that the grader replaces, which also finds answers
+# values of reward_funcs for which the grader itself is used, since it returns the answers, too
 GRADER_REWARD_FUNCS = (["math_reward"], ["lenient_math_reward"])
-# options that run.json records beside the settings of the plan: two runs that differ in one are different runs
+# Options that run.json records beside the settings of the plan. Two runs that differ in one of them, except for the
+# label, are different runs.
 RECORDED_ARGUMENTS = (
     "engine",
     "engine_kwargs",
@@ -58,7 +59,8 @@ RECORDED_ARGUMENTS = (
     "reward_weights",
     "correctness_func",
 )
-# what determines the prompts of a run, so that an evaluation of its model asks in the same way, with the defaults
+# Fields of a recipe that determine the prompts and the end of the thinking, with their defaults. An evaluation of the
+# trained model adopts them.
 PROMPT_FIELDS: dict[str, Any] = {
     "prompt_suffix": None,
     "system_prompt": None,
@@ -81,18 +83,18 @@ class SamplingArguments:
         output_dir (`str`): Folder of the run.
         model_name_or_path (`str`): Model, as a folder, a Hub id, or gym for the small model of this package.
         revision (`str`): Branch, tag or commit of a model on the Hub.
-        label (`str`): Name of the run in tables (default: the model's name).
+        label (`str`): Name of the run in tables (default: the last part of the model's name).
         engine (`str`): Engine that generates; auto is vLLM if it is installed and there is a GPU.
-        dtype (`str`): Type of the weights; auto is the type of the model.
-        engine_kwargs (`dict`): Options for vLLM, as JSON.
+        dtype (`str`): Type of the weights; auto is the type in the model's configuration.
+        engine_kwargs (`dict`): Further options of vLLM, as JSON.
         num_samples (`int`): Number of completions per problem, the k of avg@k.
         temperature (`float`): Sampling temperature; with 0, the most likely token is chosen.
-        top_p (`float`): Probability mass of the tokens to sample from; 1 is all.
-        top_k (`int`): Number of tokens to sample from; 0 is all.
+        top_p (`float`): Probability mass of the tokens to sample from; 1 means all tokens.
+        top_k (`int`): Number of most likely tokens to sample from; 0 means all.
         max_new_tokens (`int`): Maximum length of a completion in tokens.
         seed (`int`): Seed of the run.
-        batch_size (`int`): Number of completions to generate at once, which are lost if the command is killed
-            (default: 1024 for vLLM, 64 for transformers).
+        batch_size (`int`): Number of completions to generate and save at once; if the command is killed, those of one
+            batch are lost (default: 1024 for vLLM, 64 for transformers).
         decoding (`str`): Decoding strategy, plain or budget_forcing (s1).
         decoding_kwargs (`dict`): Parameters of the decoding strategy, as JSON.
         prompt_suffix (`str`): Text to append to questions (default: that of training, or else a request for a box if
@@ -100,16 +102,17 @@ class SamplingArguments:
         system_prompt (`str`): System message for prompts that do not begin with one, as in training.
         chat_template (`str`): Jinja text that replaces the tokenizer's chat template.
         chat_template_kwargs (`dict`): Arguments of the chat template, as JSON, such as '{"enable_thinking": false}'.
-        prompt_ending (`str`): Text to append to every prompt, including messages, such as ' Effort: low.' or the
-            budget of L1.
-        split (`str`): Split of each data set (default: the only split, or that of the named source).
+        prompt_ending (`str`): Text to append to every prompt, also to prompts that are messages, such as
+            ' Effort: low.' or the budget of L1.
+        split (`str`): Split of each data set (default: the only split; if a named source has several, leash eval
+            takes the one for evaluation, and leash filter takes train).
         reward_funcs (`list[str]`): Reward functions to grade with instead of math_reward, called as in training:
             my_module.my_reward or my_file.py:my_reward.
-        reward_weights (`list[float]`): Weights of reward_funcs (default: 1).
-        correctness_func (`str`): Function that is above 0 for right answers alone: the name of one of reward_funcs,
-            or another function, which then has no weight. It is needed for several reward_funcs and for partial
-            credit.
-        limit (`int`): Number of problems to use, from the start of each data set.
+        reward_weights (`list[float]`): One weight for each of reward_funcs (default: 1 each).
+        correctness_func (`str`): Function whose reward is above 0 for correct answers alone: the name of one of
+            reward_funcs, or another function, which then has no weight; needed for several reward_funcs and for
+            partial credit.
+        limit (`int`): Number of problems to use, from the start of each data set (default: all).
         thinking_end (`str`): Text that ends the thinking, whose tokens are also counted separately (default: that of
             training, or else </think>).
     """
@@ -171,16 +174,16 @@ class SamplingArguments:
         )
 
     def with_defaults_of_training(self, recipe: Mapping[str, Any]) -> Self:
-        """Returns the arguments with those [`PROMPT_FIELDS`] that they do not set from the recipe of the model's
-        training, which is empty for a model that `leash train` did not save.
+        """Returns the arguments, in which each of the [`PROMPT_FIELDS`] that is not set gets its value in `recipe`,
+        the recipe of the model's training, which is empty for a model that `leash train` did not save.
 
-        One line is logged about these fields, and one about fields that differ from training.
+        One line is logged about the fields that were adopted, and one about those that differ from training.
         """
         # such as {"system_prompt": None, "thinking_end": "</think>", ...}; empty without a recipe
         trained = prompt_settings_of_training(recipe)
         if recipe.get("effort_template_kwargs"):
-            # The training used other arguments for each effort, so those of the user select an effort, and are no
-            # difference from training.
+            # The training used other arguments for each effort. The arguments of the user select one of the efforts,
+            # so they must not count as a difference from training.
             if self.chat_template_kwargs is not None:
                 trained["chat_template_kwargs"] = self.chat_template_kwargs
             warn_of_no_effort(trained["chat_template_kwargs"], recipe)
@@ -192,15 +195,18 @@ class SamplingArguments:
 
 
 def prompt_settings_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the [`PROMPT_FIELDS`] of a training by its recipe: all of them, but `prompt_suffix` only if it is
-    recorded, which it is not of a run whose prompts were messages, or of a Python program."""
+    """Returns the [`PROMPT_FIELDS`] of a training by its recipe; empty if the recipe is empty.
+
+    `prompt_suffix` is left out if the recipe does not have it: `leash train` does not record a default that no prompt
+    got, because the prompts were messages, and a Python program records none.
+    """
     if not recipe:
         return {}
     trained: dict[str, Any] = {}
     for name, default in PROMPT_FIELDS.items():
         value = recipe.get(name)
         trained[name] = default if value is None else value
-    # Without a record of it, the suffix depends on the reward functions and is chosen later, as without a recipe.
+    # A suffix that is not recorded is chosen later by the reward functions, as without a recipe.
     if trained["prompt_suffix"] is None:
         del trained["prompt_suffix"]
     trained["chat_template_kwargs"] = field_as_mapping("chat_template_kwargs", trained["chat_template_kwargs"])
@@ -208,15 +214,15 @@ def prompt_settings_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warn_of_adopted_prompts(adopted: Mapping[str, Any]) -> None:
-    """Logs which settings of prompts are those of training, except for defaults, which need no word."""
-    # 99 characters of a value, which may be a chat template
+    """Warns which settings of prompts are taken from training. Settings with their default are not mentioned."""
+    # Only the first 99 characters of a value are shown, since it may be a chat template.
     unusual = [f"{name} {value!r:.99}" for name, value in adopted.items() if value != PROMPT_FIELDS[name]]
     if unusual:
         logger.warning("prompts are those of training, from %s: %s", RECIPE_FILE, ", ".join(unusual))
 
 
 def warn_of_other_prompts(chosen: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
-    """Logs which settings of prompts that the user chose differ from those of training."""
+    """Warns which settings of prompts that the user chose differ from those of training."""
     differing = []
     for name, value in chosen.items():
         if value != trained[name]:
@@ -226,14 +232,14 @@ def warn_of_other_prompts(chosen: Mapping[str, Any], trained: Mapping[str, Any])
 
 
 def template_kwargs_of_efforts(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of the chat template of each effort of a training, those of all efforts included; empty
-    for a training without such arguments."""
+    """Returns all arguments of the chat template for each effort of a training, with those that the efforts share;
+    empty if the training had no efforts, or stated them by text alone."""
     # such as {"low": {"reasoning_effort": "low"}, "off": {"enable_thinking": False}}
     kwargs_of_efforts = recipe.get("effort_template_kwargs")
     if not kwargs_of_efforts:
         return {}
     common_kwargs = field_as_mapping("chat_template_kwargs", recipe.get("chat_template_kwargs")) or {}
-    # Those of an effort replace common ones; an effort may have none of its own.
+    # The arguments of an effort replace common ones of the same name. An effort may have none of its own.
     return {effort: {**common_kwargs, **kwargs_of_efforts.get(effort, {})} for effort in recipe["efforts"]}
 
 
@@ -253,7 +259,7 @@ def load_problems_to_sample(reference: str, arguments: SamplingArguments, purpos
 
     Raises:
         `UserError`: If the data set cannot be loaded.
-        `ValueError`: If it has images.
+        `ValueError`: If the data set has images.
     """
     functions = find_reward_functions(arguments.reward_funcs or [])
     loaded = {OPTION_OF_PURPOSE[purpose]: reference}  # for messages
@@ -267,7 +273,7 @@ def load_problems_to_sample(reference: str, arguments: SamplingArguments, purpos
             purpose=purpose,
             has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
             system_prompt=arguments.system_prompt,
-            # Reward functions of the user may need no gold.
+            # Only the grader needs golds. Reward functions of the user may do without.
             needs_gold=not arguments.reward_funcs or arguments.reward_funcs in GRADER_REWARD_FUNCS,
         )
     check_no_images(reference, problems)
@@ -278,7 +284,7 @@ def load_problems_to_sample(reference: str, arguments: SamplingArguments, purpos
 
 
 def check_no_images(reference: str, problems: Dataset) -> None:
-    """Raises `ValueError` if problems have images, which prompts would lack."""
+    """Raises `ValueError` if problems have images, which would not be passed to the model."""
     for column, feature in problems.features.items():
         # The type of a list has the type of its items in `feature`.
         content = getattr(feature, "feature", feature)
@@ -292,17 +298,16 @@ def load_engine(
     """Loads the engine with its model, and checks that its context has room for the longest prompt and its completion.
 
     Raises:
-        `UserError`: If the model cannot be loaded, or the context has no such room.
+        `UserError`: If the model cannot be loaded, or its context is too short.
     """
     model = arguments.model_name_or_path
     options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
     with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
-        # the request with the longest prompt, for which the context must suffice
         longest = sampling.longest_request(tokenizer, problems.values(), plan)
         if arguments.engine == "vllm":
             from leash_trl.engines.vllm_engine import VllmEngine
 
-            # By default, vLLM reserves a KV cache for the context of the model, which may be many times larger.
+            # By default, vLLM reserves a KV cache for the model's full context, which may be many times as long.
             options["max_model_len"] = len(longest.prompt_ids) + longest.max_new_tokens
             options["seed"] = plan.seed
             options.update(arguments.engine_kwargs)
@@ -314,10 +319,10 @@ def load_engine(
 
 
 def default_reward_names(problems: dict[str, Dataset], references: list[str]) -> list[str]:
-    """Returns the name of the reward function for these data sets, if the user names none.
+    """Returns the name of the default reward function for these data sets, in a list.
 
     Raises:
-        `ValueError`: If the data sets, which the user named by these references, need different ones.
+        `ValueError`: If the data sets, which the user named by `references`, have different default reward functions.
     """
     names = {default_reward_name(rows.column_names) for rows in problems.values()}
     if len(names) > 1:
@@ -326,9 +331,10 @@ def default_reward_names(problems: dict[str, Dataset], references: list[str]) ->
 
 
 def reward_grader_of(reward_names: list[str], arguments: SamplingArguments) -> RewardGrader | None:
-    """Returns the reward functions with these names, called as in training, or `None` if the grader behind math_reward
-    replaces them, which also finds answers; raises `ValueError` if one of them cannot be found."""
-    # The grader can replace math_reward only if no other function decides which answers are correct.
+    """Returns a grader that calls the reward functions with these names as in training. The result is `None` if
+    math_reward or lenient_math_reward alone decides, for which the grader behind them is used, since it returns the
+    answers, too. Raises `ValueError` if a function cannot be found."""
+    # That grader can be used only if no other function decides which answers are correct.
     decides_alone = arguments.correctness_func in (None, *reward_names)
     if reward_names in GRADER_REWARD_FUNCS and decides_alone:
         return None
@@ -338,7 +344,7 @@ def reward_grader_of(reward_names: list[str], arguments: SamplingArguments) -> R
 
 
 def references_by_name(references: list[str], purpose: Purpose) -> dict[str, str]:
-    """Returns the data sets that the user named, by the short names that their files and rows of tables have.
+    """Returns the data sets that the user named, by the short names that files and rows of tables have.
 
     Raises:
         `ValueError`: If a reference is wrong, or two data sets have the same name.
@@ -352,7 +358,7 @@ def references_by_name(references: list[str], purpose: Purpose) -> dict[str, str
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What a run samples, and how it grades.
+    """The problems that a run samples, and how it grades the completions.
 
     Args:
         purpose (`str`): What the data sets are for: `train` or `benchmark`.
@@ -361,7 +367,7 @@ class PreparedRun:
         plan (`SamplingPlan`): Settings of the run.
         tokenizer (`PreTrainedTokenizerBase`): Tokenizer of the model.
         reward_grader (`RewardGrader`): Reward functions that grade; `None` for the grader behind math_reward.
-        recorded_options (`dict`): What `run.json` records of the options in addition to the plan.
+        recorded_options (`dict`): Options that `run.json` records in addition to the plan.
     """
 
     purpose: Purpose
@@ -373,17 +379,18 @@ class PreparedRun:
     recorded_options: dict[str, Any]
 
     def check_correctness_known(self) -> None:
-        """Raises `TrainingError` if problems to train on are sampled, which `leash filter` keeps by how many of their
-        completions are correct, and the rewards so far do not show this. An evaluation without correctness still
-        measures lengths and rewards."""
+        """Raises `TrainingError` in `leash filter` if the rewards so far do not show which completions are correct,
+        since it keeps problems by the number of their correct completions. An evaluation without correctness still
+        measures lengths and rewards, so it goes on."""
         if self.purpose == "train" and self.reward_grader is not None:
             self.reward_grader.correctness_rule.check_known("leash filter")
 
 
 def prepare_run(arguments: SamplingArguments, references: list[str], purpose: Purpose) -> PreparedRun:
-    """Loads the tokenizer, the problems and the reward functions of a run, with prompts as in the model's training.
+    """Creates the output folder, and loads the tokenizer, the problems and the reward functions of a run, with prompts
+    as in the model's training.
 
-    Problems of a training set whose golds the grader cannot read are left out.
+    Training problems whose golds the grader cannot read are left out.
 
     Args:
         arguments (`SamplingArguments`): Options of the command.
@@ -391,7 +398,7 @@ def prepare_run(arguments: SamplingArguments, references: list[str], purpose: Pu
         purpose (`str`): What the data sets are for: `train` or `benchmark`.
 
     Raises:
-        `UserError`: If a part cannot be loaded.
+        `UserError`: If the folder cannot be written to, or if model or data cannot be loaded.
         `ValueError`: If the arguments do not fit together, or a benchmark has a gold that the grader cannot read.
     """
     create_writable_folder(arguments.output_dir)
@@ -408,8 +415,8 @@ def prepare_run(arguments: SamplingArguments, references: list[str], purpose: Pu
     reward_names = arguments.reward_funcs or default_reward_names(problems, references)
     warn_of_other_rewards(reward_names, recipe)
     reward_grader = reward_grader_of(reward_names, arguments)  # `None` if the grader behind math_reward grades
-    # Only the grader must be able to read the golds; the user's own functions may have golds of any form. A benchmark
-    # with golds that it cannot read is refused, since without them it would be another benchmark.
+    # Only the grader needs golds that it can read; the user's own functions may have golds of any form. A benchmark
+    # with unreadable golds is refused, since without these problems it would be another benchmark.
     if reward_grader is None:
         for name, rows in problems.items():
             problems[name] = with_readable_solutions(rows, named_references[name], purpose == "train")
@@ -428,8 +435,8 @@ def prepare_run(arguments: SamplingArguments, references: list[str], purpose: Pu
 
 
 def load_tokenizer_and_recipe(arguments: SamplingArguments) -> tuple[Any, dict[str, Any]]:
-    """Returns the tokenizer of the model, and the recipe of its training, which is empty if `leash train` did not save
-    the model."""
+    """Returns the tokenizer of the model, and the recipe of its training; the recipe is empty if `leash train` did not
+    save the model."""
     model = arguments.model_name_or_path
     with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
         path = model_path(model)
@@ -438,7 +445,7 @@ def load_tokenizer_and_recipe(arguments: SamplingArguments) -> tuple[Any, dict[s
 
 
 def warn_of_other_rewards(reward_names: list[str], recipe: Mapping[str, Any]) -> None:
-    """Warns if other reward functions grade than those that the recipe of the training names."""
+    """Warns if other reward functions grade than those in the recipe of the training."""
     trained_names = recipe.get("reward_funcs")  # `None` if the training had the default
     if trained_names and trained_names != reward_names:
         logger.warning(
@@ -455,19 +462,20 @@ def recorded_options_of(
     reward_names: list[str],
     reward_grader: RewardGrader | None,
 ) -> dict[str, Any]:
-    """Returns what `run.json` records of the options in addition to the plan: the suffix that prompts got, and digests
-    of the user's code, among others."""
+    """Returns the options that `run.json` records in addition to the plan, with the suffix that prompts got, and with
+    digests of the user's code and of the data that the code reads. Options that are `None` are left out."""
     recorded = {name: getattr(arguments, name) for name in RECORDED_ARGUMENTS}
-    # The suffix that was used, which may be a default. The reward functions decide on the default, so `columns`, by
-    # which the data would decide, are not needed.
+    # This is the suffix that was used, which may be a default. The names of the reward functions decide on the
+    # default, so the columns of the data are not needed.
     recorded["prompt_suffix"] = suffix_or_default(
         arguments.prompt_suffix, find_reward_functions(reward_names), columns=()
     )
     if reward_grader is not None:
         recorded["reward_funcs"] = reward_names
-        # by module, so that a run is not resumed with other code
+        # The digests of the modules keep a run from being resumed with other code.
         recorded["reward_code"] = code_digests(reward_grader.all_functions)
-        # Reward functions may read any column, and `run.json` else has a fingerprint only of prompts and solutions.
+        # Reward functions may read any column. The other fingerprint in `run.json` covers only id, prompt and
+        # solution.
         recorded["reward_data"] = {
             name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()
         }
@@ -481,8 +489,10 @@ def sample_all(arguments: SamplingArguments, prepared: PreparedRun) -> None:
     """Samples and grades the problems of a run into its folder, which must be empty or hold the same run.
 
     Raises:
-        `UserError`: If the folder holds another run, the model does not fit the prompts, or the disk is full.
-        `TrainingError`: If `leash filter` cannot know which completions are correct.
+        `UserError`: If the folder holds another run, if the model cannot be loaded or its context is too short for the
+            prompts, or if the disk is full.
+        `TrainingError`: If another command uses the folder, or if `leash filter` cannot know which completions are
+            correct.
     """
     folder = Path(arguments.output_dir)
     with lock_folder(folder), add_resume_hint(folder, f"run the same command again to resume from {folder}"):
@@ -491,7 +501,7 @@ def sample_all(arguments: SamplingArguments, prepared: PreparedRun) -> None:
         if remaining:
             engine = load_engine(arguments, prepared.plan, remaining, prepared.tokenizer)
             sample_remaining(engine, prepared, folder, num_done=num_done)
-        # If the rewards showed partial credit late, the first units were still graded as correct or wrong.
+        # If the rewards showed partial credit late, earlier completions were still graded as correct or wrong.
         if prepared.reward_grader is not None and not prepared.reward_grader.correctness_rule.is_known:
             sampling.mark_correctness_unknown(folder, prepared.problems)
 
@@ -506,7 +516,7 @@ def start_or_resume(arguments: SamplingArguments, prepared: PreparedRun) -> dict
         run.update(prepared.recorded_options)
         num_done = sampling.prepare_folder(folder, run, prepared.problems, prepared.plan)
         if prepared.reward_grader is not None:
-            # Whether the rewards say which answers are correct also depends on those of stored completions.
+            # Stored rewards count, too, when the grader decides whether the rewards show which answers are correct.
             prepared.reward_grader.observe_graded(list(sampling.stored_completions(folder, prepared.problems)))
         prepared.check_correctness_known()
     return num_done
@@ -522,21 +532,21 @@ def sample_remaining(engine: Engine, prepared: PreparedRun, folder: Path, num_do
             if num_done[name] == len(rows):
                 continue
             bar.set_description_str(f"{name} ({number} of {len(problems)})")
-            # A unit is a batch of problems, which the iteration samples, grades and writes before it continues.
+            # A unit is a batch of problems. Each step of the iteration samples, grades and writes one unit.
             units = sampling.sample_in_units(engine, name, rows, prepared.plan, folder, prepared.reward_grader)
             for _ in with_progress(units, bar):
-                # The rewards may show only after some units that they do not say which answers are correct.
+                # Partial credit, with which correctness is not known, may show only after some units.
                 prepared.check_correctness_known()
 
 
 def with_progress(units: Iterable[list[dict[str, Any]]], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
-    """Yields the same records of problems, and shows the accuracy and the mean tokens so far in the progress bar."""
+    """Yields the units unchanged, and shows the accuracy and the mean tokens so far in the progress bar."""
     # Records of all completions so far, such as {"num_tokens": 46, "is_correct": True, ...}.
     completions: list[dict[str, Any]] = []
     for unit in units:
         for row in unit:
             completions.extend(row["completions"])
-        # As numbers, `is_correct` is 1, 0 or, for a completion that could not be graded, NaN, which means leave out.
+        # As a number, `is_correct` is 1, 0 or, for a completion that could not be graded, NaN, which `mean` ignores.
         means = pd.DataFrame(completions, columns=["num_tokens", "is_correct"], dtype=float).mean()
         bar.set_postfix(accuracy=f"{means['is_correct']:.3f}", tokens=f"{means['num_tokens']:.0f}")
         bar.update(len(unit))

@@ -34,7 +34,8 @@ class LeashScriptArguments(ScriptArguments):
             name of the effort (default: " Effort: {effort}.", or nothing with effort_template_kwargs).
         effort_template_kwargs (`dict[str, dict]`): Arguments of the chat template for each effort, such as
             {low: {reasoning_effort: low}, "off": {enable_thinking: false}}, in addition to chat_template_kwargs.
-        rollout_func (`str`): Import path of a function that generates completions instead of TRL.
+        rollout_func (`str`): Function that generates completions instead of TRL, as my_module.my_function or
+            my_file.py:my_function.
     """
 
     reward_model_name_or_path: str | None = None
@@ -74,8 +75,8 @@ TrainingArguments = tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, Da
 
 
 def training_parser(prog: str = "leash train", shows_all: bool = False) -> CommandParser:
-    """Returns a parser with an option for every field, whose help shows our fields and common ones of TRL, or all
-    fields."""
+    """Returns a parser with an option for every field. Its help shows our fields and common ones of TRL or, with
+    `shows_all`, all fields."""
     parser = CommandParser(
         (LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig),
         takes_recipe=True,
@@ -92,12 +93,16 @@ def training_parser(prog: str = "leash train", shows_all: bool = False) -> Comma
 
 
 def fields_of_command_line(argv: Sequence[str], prog: str = "leash train") -> dict[str, Any]:
-    """Returns the values of a command line and its recipe by field name, which are the recipe to repeat the run."""
+    """Returns the values of a command line and of its `--config` by field name: the recipe that repeats the run."""
     return training_parser(prog, shows_all=HELP_ALL in argv).parse_all(argv)
 
 
 def arguments_of(recipe: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
-    """Returns script, training, model and data arguments for a recipe; raises `UserError` if a value is wrong."""
+    """Returns script, training, model and data arguments for a recipe; raises `UserError` if a value is wrong.
+
+    `config_type` is the class of the training arguments. Runs are logged to TensorBoard unless the recipe sets
+    `report_to`.
+    """
     # TRL modifies the parts of a mixture (`datasets`) in place, and the recipe must stay as the user wrote it.
     values = copy.deepcopy({"report_to": "tensorboard", **recipe})
     return (

@@ -1,4 +1,4 @@
-"""What a training came to, by its logged curves: their two ends, and when the target was reached."""
+"""Reads the result of a training from its logged curves: their two ends, and when the target was reached."""
 
 from typing import TypeVar
 
@@ -12,7 +12,8 @@ Curves = TypeVar("Curves", "pd.Series[float]", pd.DataFrame)
 
 
 def first_and_last_batches(curves: Curves) -> tuple[Curves, Curves]:
-    """Returns the first and the last ten logged batches; if there are fewer than twenty, half of them.
+    """Returns the first and the last ten logged batches; if there are fewer than twenty, the first and the last half,
+    and a single batch twice.
 
     Example:
         >>> first, last = first_and_last_batches(pd.Series([60.0, 50.0, 40.0, 30.0, 20.0]))

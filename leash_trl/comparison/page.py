@@ -1,4 +1,4 @@
-"""Table and page of a comparison's finished runs."""
+"""Builds the tables and the page of a comparison from its finished runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,17 +19,18 @@ from leash_trl.files import write_atomically
 
 @dataclass(frozen=True)
 class FinishedEvaluation:
-    """One evaluation of a finished run, with what the training of its model logged for this request of length.
+    """One evaluation of a finished run, with the curves that the training of its model logged for the same request.
 
-    What was logged is indexed by policy update, and empty if there was no training.
+    The curves are indexed by policy update, and empty if there was no training.
 
     Args:
-        run (`ComparedRun`), request (`LengthRequest`): The run, and what this evaluation requested of its model.
+        run (`ComparedRun`), request (`LengthRequest`): The run, and the effort or target that this evaluation
+            requested of its model.
         evaluated_run (`EvaluatedRun`): Samples and metrics.
         mean_lengths (`pd.Series`): Mean lengths of training batches, in the unit of `length_of`.
-        multipliers (`pd.Series`): Penalty coefficient lambda.
+        multipliers (`pd.Series`): Multiplier lambda.
         accuracies (`pd.Series`): Share of correct completions of training batches.
-        generated_tokens (`pd.Series`): Number of tokens that the training had generated, for all requests.
+        generated_tokens (`pd.Series`): Tokens that the training had generated so far, for all requests together.
     """
 
     run: ComparedRun
@@ -48,7 +49,7 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
     rows = [{"name": BASE, "seeds": "", "target_of": "", **base_row}]
     rows.extend(_seed_row(evaluation, base_row) for evaluation in evaluations)
     seeds = pd.DataFrame(rows)
-    # The column says what each training limited, which needs no saying if all of them limited tokens.
+    # The column says what each training limited. It is left out if all of them limited tokens.
     if all(evaluation.run.length_of == "completion" for evaluation in evaluations):
         return seeds.drop(columns="target_of")
     return seeds
@@ -58,7 +59,7 @@ def _seed_row(evaluation: FinishedEvaluation, base_row: tables.Row) -> tables.Ro
     """Returns the row of `seeds.csv` for one evaluation; `base_row` has the results of the model before training."""
     run = evaluation.run
     request = evaluation.request
-    # All columns from the score on are numbers, so text stands before it.
+    # All columns from the score on are numbers, so columns of text come before it.
     name = request.name_with_variant(run.label)
     row: tables.Row = {"name": name, "seeds": str(run.seed), "target_of": run.length_of}
     row |= tables.result_columns(
@@ -69,7 +70,7 @@ def _seed_row(evaluation: FinishedEvaluation, base_row: tables.Row) -> tables.Ro
         multipliers=evaluation.multipliers,
     )
     # Arguments of the template change the model's behavior by themselves, and the base was evaluated without them, so
-    # the change is not that of the training.
+    # training alone does not explain the change.
     if request.template_kwargs:
         row |= tables.NAN_CHANGE_COLUMNS
     # The last value of a count that only rises; there are none if the run trained no model.
@@ -78,8 +79,8 @@ def _seed_row(evaluation: FinishedEvaluation, base_row: tables.Row) -> tables.Ro
 
 
 def _settings_columns(run: ComparedRun, request: LengthRequest) -> dict[str, str]:
-    """Returns the settings in which rows of the same name differ, such as `{"lambda_lr": "0.05"}`, without the target,
-    which has a column already."""
+    """Returns the settings in which rows of the same name may differ, such as `{"lambda_lr": "0.05"}`, without the
+    target, which has a column of its own."""
     settings = {field: str(value) for field, value in run.grid_values.items() if field != "target_length"}
     if request.effort is not None:
         settings["effort"] = request.effort
@@ -89,16 +90,16 @@ def _settings_columns(run: ComparedRun, request: LengthRequest) -> dict[str, str
 def accuracies_by_method(
     seeds: pd.DataFrame, evaluations: Sequence[FinishedEvaluation]
 ) -> dict[str, list["pd.Series[float]"]]:
-    """Returns the accuracies of training batches, indexed by the number of tokens generated until then, of all seeds
-    of each method with its settings.
+    """Returns, for each method with its settings, a curve per seed: the accuracies of training batches, indexed by the
+    number of tokens generated until then.
 
     `seeds` is the result of [`seed_rows`] for the same evaluations.
     """
-    # By method and settings, such as {"LEASH, lambda_lr 0.05": [...]}, with a curve for each seed.
+    # such as {"LEASH, lambda_lr 0.05": [...]}
     curves_by_method: dict[str, list[pd.Series[float]]] = {}
     # The first row is the base, which has no evaluation here.
     for row, evaluation in zip(seeds[1:].to_dict("records"), evaluations, strict=True):
-        # Both are indexed by policy update; the curve is indexed by the tokens generated until that update.
+        # Accuracies and tokens are indexed by policy update, and the curve by the tokens at that update.
         num_generated = evaluation.generated_tokens.reindex(evaluation.accuracies.index)
         curve = evaluation.accuracies.set_axis(num_generated)
         curves_by_method.setdefault(tables.method_with_settings(row), []).append(curve)
@@ -115,13 +116,13 @@ def paired_differences(
     (`score`, `mean_tokens` or, of another cost, `mean_cost`), `value`, `low` and `high`. Points that share no seed
     with the reference are left out.
     """
-    # Such as {"accuracy_change": "score", "tokens_change": "mean_tokens"}.
+    # such as {"accuracy_change": "score", "tokens_change": "mean_tokens"}
     column_by_metric = {number.change_metric: number.column for number in tables.compared_numbers(seeds)}
     rows = []
     for point, pairs in _pairs_by_point(seeds, base, evaluations).items():
         changes = mean_changes(pairs)
         for change in changes[changes["benchmark"] == OVERALL].itertuples():
-            # There is no change of the score if some benchmarks have only a correctness, and others only rewards.
+            # The other metrics, such as the relative change of tokens, have no column.
             if change.metric in column_by_metric:
                 rows.append((point, column_by_metric[change.metric], change.value, change.low, change.high))
     return pd.DataFrame(rows, columns=[*tables.DIFFERENCE_COLUMNS])
@@ -130,8 +131,8 @@ def paired_differences(
 def _pairs_by_point(
     seeds: pd.DataFrame, base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]
 ) -> dict[str, list[tuple[EvaluatedRun, EvaluatedRun]]]:
-    """Returns for each point its runs, each with the run of the reference that has the same seed."""
-    # For each point its evaluated runs by seed, such as {"LEASH at 46": {0: ..., 1: ...}}.
+    """Returns for each point pairs of one of its runs and the run of the reference with the same seed."""
+    # for each point its evaluated runs by seed, such as {"LEASH at 46": {0: ..., 1: ...}}
     runs_by_point: dict[str, dict[int | None, EvaluatedRun]] = {}
     for point, evaluation in zip(tables.methods_at_targets(seeds), evaluations, strict=True):
         runs_by_point.setdefault(point, {})[evaluation.run.seed] = evaluation.evaluated_run
@@ -139,7 +140,7 @@ def _pairs_by_point(
     pairs_by_point = {}
     for point in points:
         runs = runs_by_point[point]
-        # The base has no seed, so every seed is compared with the same run of it.
+        # The base has a single run, without a seed, so every seed is compared with it.
         references = dict.fromkeys(runs, base) if reference == BASE else runs_by_point[reference]
         pairs = [(run, references[seed]) for seed, run in runs.items() if seed in references]
         if pairs:
@@ -178,10 +179,11 @@ def page_text(
         seeds (`DataFrame`), differences (`DataFrame`): The results of [`seed_rows`] and [`paired_differences`].
     """
     paragraphs = [_how_made(command, runs[0].eval_options, base)]
-    # The cells of these efforts are empty, which the page explains.
+    # Their cells of changes are empty, so the page says why.
     if any(evaluation.request.template_kwargs for evaluation in evaluations):
         paragraphs.append(
-            "Efforts by arguments of the chat template have no change from the base, which got its defaults."
+            "Efforts that arguments of the chat template select have no change from the base, which was evaluated "
+            "without these arguments."
         )
     missing = ", ".join(run.name for run in runs if not run.is_done())
     if missing:
@@ -193,7 +195,7 @@ def page_text(
 
 def _how_made(command: str, eval_options: dict[str, Any], base: EvaluatedRun) -> str:
     """Returns the first paragraphs of the page: the command, and the options of `leash eval` that all arms share."""
-    # The largest number is that of all benchmarks together.
+    # The largest number counts the problems of all benchmarks together.
     num_problems = base.results["num_problems"].max()
     benchmarks = ", ".join(eval_options["benchmarks"])
     text = (

@@ -1,4 +1,4 @@
-"""How far the runs of a comparison are, by the progress bars in their logs."""
+"""Shows how far the runs of a comparison are, by the progress bars in their logs."""
 
 import io
 import re
@@ -25,11 +25,11 @@ BAR_PATTERN = re.compile(r"\| (\d+)/(\d+) \[[\d:]+<[^,]*, +[\d.?]+(?:s/)?(update
 
 
 class Bar(NamedTuple):
-    """A progress bar of a log, as it was written last.
+    """A progress bar in a log, as it was written last.
 
     Args:
-        num_done (`int`), total (`int`): Number of updates or problems so far, and of all.
-        shown_values (`dict[str, str]`): What is shown beside the bar, such as `{"length": "52"}`.
+        num_done (`int`), total (`int`): Number of updates or problems that are done, and number of all.
+        shown_values (`dict[str, str]`): Values that are shown beside the bar, such as `{"length": "52"}`.
     """
 
     num_done: int
@@ -48,19 +48,19 @@ def last_bar_by_unit(log: str) -> dict[str, Bar]:
     for num_done, total, unit, postfix in BAR_PATTERN.findall(log):
         # "length=52, target=46" becomes {"length": "52", "target": "46"}; the postfix may be empty.
         values = dict(value.split("=", 1) for value in postfix.split(", ") if value)
-        # A key that is removed first becomes the last one of the dict.
+        # The key is removed first, so that it becomes the last one of the dict.
         bars.pop(unit, None)
         bars[unit] = Bar(int(num_done), int(total), values)
     return bars
 
 
 class RunProgress:
-    """How far a run is, by its files when the comparison starts and by its log since then."""
+    """How far a run is: at the start of the comparison by the run's files, and from then on by its log."""
 
     def __init__(self, run: ComparedRun):
         self.run = run
         self.has_ended = run.is_done()
-        self.stage = "starting"  # what the run does at present
+        self.stage = "starting"  # a description of what the run does now
         self.num_done = 0  # updates
         self.total = 0  # updates; 0 means not known yet
         if run.is_trained:
@@ -109,10 +109,10 @@ def text_at_end(file: Path) -> str:
 
 
 class ComparisonProgress:
-    """Shows how far a comparison is: a bar over the updates of all runs with the time left, at their mean speed, and a
+    """Shows how far a comparison is: a bar over the updates of all runs, with the time left at their mean speed, and a
     line for each run in progress.
 
-    On a terminal they are renewed in place. In a file, they are written every few minutes.
+    On a terminal, bar and lines are renewed in place. In a file, they are written every few minutes.
 
     Args:
         runs (`Sequence[ComparedRun]`): All runs, in the order in which they start.
@@ -122,7 +122,7 @@ class ComparisonProgress:
     def __init__(self, runs: Sequence[ComparedRun], num_jobs: int):
         self.runs = [RunProgress(run) for run in runs]
         self.num_jobs = num_jobs
-        # The time at which lines were last written into a file; with this value, the first ones are written at once.
+        # The time at which lines were last written into a file. With this value, the first lines are written at once.
         self._last_line = -SECONDS_BETWEEN_LINES
         self._is_terminal = sys.stderr.isatty()
         # In a file, tqdm must not draw the bar: `show` prints its text.
@@ -133,8 +133,8 @@ class ComparisonProgress:
             dynamic_ncols=True,
             disable=False,  # also where TQDM_DISABLE is set: its numbers are read below
         )
-        # A line for each run in progress, shown on a terminal only. tqdm cuts a line to the width of the terminal only
-        # if the line has a bar, which here is a blank.
+        # There is a line for each run in progress, on a terminal only. tqdm cuts a line to the width of the terminal
+        # only if the line has a bar, so it gets a bar of one blank.
         self._rows = [
             tqdm(position=position, bar_format="{desc}{bar:1}", leave=False, dynamic_ncols=True, disable=None)
             for position in range(1, num_jobs + 1)
@@ -150,7 +150,7 @@ class ComparisonProgress:
         self._bar.close()
 
     def record_end(self, job: EndedJob) -> None:
-        """Counts a run as ended."""
+        """Counts the run of a job as ended."""
         progress = next(progress for progress in self.runs if progress.run.folder == job.log_file.parent)
         progress.read_log()
         progress.has_ended = True
@@ -160,7 +160,7 @@ class ComparisonProgress:
         self.show()
 
     def show(self) -> None:
-        """Reads the logs of the runs in progress, and shows what they do."""
+        """Reads the logs of the runs in progress, and shows how far they are."""
         remaining = [progress for progress in self.runs if not progress.has_ended]
         lines = []
         # Runs start in this order, so the first remaining ones are in progress.
@@ -184,7 +184,8 @@ class ComparisonProgress:
         longest = max(progress.total for progress in trained)
         self._bar.total = sum(progress.total or longest for progress in trained)
         self._bar.n = sum(progress.num_done for progress in trained)
-        # tqdm computes the time left by the speed since `start_t`, which loading a model must not lower.
+        # tqdm computes the time left from the speed since `start_t`, so the time until the first update must not
+        # count.
         if self._bar.n == self._bar.initial:
             self._bar.start_t = time.time()
         num_ended = sum(progress.has_ended for progress in self.runs)

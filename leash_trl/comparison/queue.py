@@ -1,4 +1,4 @@
-"""Runs commands as child processes, several at a time, with their output in files; all end with this process.
+"""Runs commands as child processes, several at a time, with their output in files. They end with this process.
 
 A child is `python -m leash_trl.comparison.queue MODULE ARGUMENT...`. It runs the module in its own process group,
 which ends when the pipe that is its standard input is closed, however the parent process has ended.
@@ -24,7 +24,7 @@ Commands = Callable[[], Iterable[list[str]]]
 
 SECONDS_BEFORE_KILL = 30  # seconds between SIGTERM and SIGKILL
 LONGEST_CAUSE = 300  # characters
-# names, or their beginnings, of variables by which children would draw no bars, or others than progress is read from
+# beginnings of the names of environment variables that could hide or change the bars from which progress is read
 BAR_VARIABLE_PREFIXES = ("TQDM_", "TRANSFORMERS_VERBOSITY")
 
 # the line of an exception below its traceback, or the error line of a `leash` command
@@ -51,16 +51,17 @@ def run_jobs(
     """Runs jobs and yields each job when it ends. A failed job does not stop the others.
 
     Args:
-        jobs (`Mapping[Path, Commands]`): Functions that return the commands of a job when it starts, by the log file
-            of the job. A command is a module with its arguments.
+        jobs (`Mapping[Path, Commands]`): For the log file of each job, a function that returns the job's commands when
+            the job starts. A command is a module with its arguments.
         devices (`Sequence[str | None]`): `CUDA_VISIBLE_DEVICES` for each of the jobs that run at the same time,
             written at the top of a job's log; `None` keeps the environment unchanged.
-        seconds_between (`float`): Yields `None` whenever no job has ended for so long.
+        seconds_between (`float`): Time after which `None` is yielded if no job has ended; without it, only ended jobs
+            are yielded.
     """
-    # The reading end of this pipe is the standard input of the children, and nobody writes into it. When this process
-    # ends, the system closes the writing end, which the children notice as the end of their input.
+    # The reading end of this pipe is the standard input of the children, and nobody writes into the pipe. When this
+    # process ends, the system closes the writing end, which the children notice as the end of their input.
     lifeline, writing_end = os.pipe()
-    # Values of `CUDA_VISIBLE_DEVICES` that no job uses now.
+    # values of `CUDA_VISIBLE_DEVICES` that no job uses now
     free_devices: SimpleQueue[str | None] = SimpleQueue()
     for visible in devices:
         free_devices.put(visible)
@@ -79,7 +80,7 @@ def run_jobs(
 
 
 def _as_they_end(running: set[Future[EndedJob]], seconds_between: float | None) -> Iterator[EndedJob | None]:
-    """Yields jobs as they end, and `None` whenever none has ended for so long."""
+    """Yields jobs as they end, and `None` whenever no job has ended for `seconds_between`."""
     while running:
         ended, running = wait(running, seconds_between, FIRST_COMPLETED)
         for job in ended:
@@ -111,8 +112,8 @@ def _run_job(log_file: Path, commands: Commands, free_devices: SimpleQueue[str |
 
 
 def cause_of_failure(log_file: Path) -> str:
-    """Returns why a command failed, by its log: the last exception or error line between progress bars, else the last
-    line."""
+    """Returns why a command failed, by its log: the last exception or error line, else the last line; at most
+    `LONGEST_CAUSE` characters."""
     text = log_file.read_text(encoding="utf-8", errors="replace")
     lines = re.split(r"[\r\n]", text.strip())  # a progress bar ends with a carriage return
     # of the two groups of a match, one is empty
@@ -122,7 +123,7 @@ def cause_of_failure(log_file: Path) -> str:
 
 
 def _end_with_parent() -> None:
-    """Waits until the parent process has ended, and then ends the process group of this one."""
+    """Waits until the parent process has ended, and then ends the process group of this process."""
     os.read(sys.stdin.fileno(), 1)  # returns when the parent's end of the pipe is closed
     os.killpg(0, signal.SIGTERM)
     time.sleep(SECONDS_BEFORE_KILL)  # torchrun first ends its workers, which are not in this process group

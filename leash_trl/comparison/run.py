@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 LOG_FILE = "log.txt"
 RUN_RECIPE_FILE = "recipe.yaml"
-DIGESTS_FILE = "digests.yaml"  # of what recipe and evaluation name
+DIGESTS_FILE = "digests.yaml"  # of the model, the data and the code that recipe and evaluation name
 BASE = "base"  # name of the model before training in a comparison
-EVALUATION_NAME = "eval"  # folder and file of the evaluation; if there are several, the beginning of their names
+EVALUATION_NAME = "eval"  # name of the evaluation's folder and file; with several evaluations, its beginning
 
 
 class LengthRequest(NamedTuple):
-    """What one evaluation requests of the model.
+    """The effort, the target and the options with which one evaluation asks a model.
 
     Args:
         effort (`str`): Name of the effort; `None` if the model was trained without efforts.
         target_length (`float`): Target in the unit of `length_of`; `None` if there is none.
-        template_kwargs (`Mapping[str, Any]`): Arguments of the chat template for the effort, in addition to those of
-            all evaluations.
-        variant (`str`): Name of a further evaluation of the same model by other options, such as another decoding
+        template_kwargs (`Mapping[str, Any]`): Arguments of the chat template for the effort, in addition to the
+            arguments of all evaluations.
+        variant (`str`): Name of a further evaluation of the same model with other options, such as another decoding
             strategy; `None` for the options that all arms share.
     """
 
@@ -52,13 +52,13 @@ class LengthRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class PromptEndings:
-    """What a training appends to its prompts for a request of length.
+    """The texts that a training appends to its prompts for an effort or a target.
 
     Args:
         make_length_control (`Callable`): Returns the method in its initial state.
-        generation_limit (`float`): Most tokens that a completion of the training may have.
+        generation_limit (`float`): Maximum length of a completion of the training in tokens; may be infinite.
         effort_suffix (`str`): Text in which {effort} is replaced by the name of the effort; `None` for the default.
-        template_states_effort (`bool`): Whether efforts have arguments of the chat template, which states them then.
+        template_states_effort (`bool`): Whether the chat template states the efforts, by arguments of their own.
     """
 
     make_length_control: Callable[[], "LengthControl"]
@@ -67,12 +67,12 @@ class PromptEndings:
     template_states_effort: bool
 
     def ending_for(self, folder: Path, request: LengthRequest) -> str:
-        """Returns the text at the end of prompts: the effort, and the suffix of the method in the state that the
-        training in the folder left."""
+        """Returns the text at the end of prompts: the effort, and the method's suffix after the training in
+        `folder`."""
         from leash_trl.completions.prompts import effort_text
 
         method = self.make_length_control()
-        # The suffix of a method may depend on what the training changed.
+        # The suffix of a method may depend on its state at the end of training.
         saved = length_control_state(folder)
         if saved is not None:
             method.load_state_dict(saved["state"])
@@ -84,20 +84,21 @@ class PromptEndings:
 
 @dataclass(eq=False)
 class ComparedRun:
-    """One seed of one arm at one point of its grid. An arm that is not trained is the base model with the arm's
-    options of evaluation.
+    """One seed of one arm at one point of its grid. If the arm is not trained, the run only evaluates the base model,
+    or a model of the arm's own, with the arm's options.
 
     Args:
         arm (`str`): Name of the arm with its point, such as `leash-target_length-12`.
         label (`str`): Name of the arm in table and figure, the same at all points.
-        recipe (`dict[str, Any]`), grid_values (`dict[str, Any]`): Fields of the recipe, and those of them that the
-            grid sets, such as `{"lambda_lr": 0.05}`.
+        recipe (`dict[str, Any]`), grid_values (`dict[str, Any]`): Fields of the recipe, and the fields that the grid
+            sets, such as `{"lambda_lr": 0.05}`.
         eval_options (`dict[str, Any]`): Options of `leash eval`.
         variants (`dict[str, dict[str, Any]]`): Options of further evaluations of the same model, by their names.
         is_trained (`bool`): Whether the run trains a model.
         folder (`Path`): Folder of the run.
-        seed (`int`): Seed for training or else for sampling; the base has none.
-        prompt_endings ([`PromptEndings`]): What the training appends to prompts; `None` if the run trains no model.
+        seed (`int`): Seed of training and sampling; the base has none, and is sampled with 0.
+        prompt_endings ([`PromptEndings`]): Texts that the training appends to prompts; `None` if the run trains no
+            model.
     """
 
     arm: str
@@ -118,7 +119,7 @@ class ComparedRun:
 
     @property
     def requests(self) -> dict[str, LengthRequest]:
-        """What each evaluation of the run requests, by the name of the evaluation's folder: one evaluation, or one
+        """The request of each evaluation of the run, by the name of the evaluation's folder: one evaluation, or one
         per effort, and all of them again for each variant."""
         requests = self._requests_of_training() if self.is_trained else {EVALUATION_NAME: LengthRequest()}
         # The loop runs over a copy, since it adds entries such as "eval-low-greedy".
@@ -128,7 +129,8 @@ class ComparedRun:
         return requests
 
     def _requests_of_training(self) -> dict[str, LengthRequest]:
-        """Returns what the training requested: one request, or one per effort, such as `"eval-low"`."""
+        """Returns the requests of the training by the folder of their evaluation: one, or one per effort, such as
+        `"eval-low"`."""
         efforts = self._mapping("efforts")  # the target of each effort, such as {"low": 64, "high": 256}
         if not efforts:
             return {EVALUATION_NAME: LengthRequest(target_length=self.recipe.get("target_length"))}
@@ -158,12 +160,13 @@ class ComparedRun:
 
     @property
     def multiplier_per(self) -> str | None:
-        """What has a penalty coefficient of its own: an effort, a target or a level; `None` if all share one."""
+        """The column whose values, such as efforts or targets, each have a multiplier lambda of their own; `None` if
+        all prompts share one."""
         return self._mapping("length_control_kwargs").get("multiplier_per")
 
     def lengths_since_target_change(self, lengths: "pd.Series[float]") -> "pd.Series[float]":
-        """Returns those mean lengths of training batches, indexed by policy update, that come after the last change of
-        the target, indexed by the number of updates since then."""
+        """Returns the mean lengths of the training batches after the last change of the target, indexed by the number
+        of policy updates since then. `lengths` is indexed by policy update."""
         since_change = lengths.loc[self.last_target_change + 1 :]
         return since_change.set_axis(since_change.index - self.last_target_change)
 
@@ -172,8 +175,8 @@ class ComparedRun:
         return all((self.folder / name / "results.json").is_file() for name in self.requests)
 
     def identifying_files(self) -> dict[str, dict[str, Any]]:
-        """Returns the content of the files that identify the run, by file name: recipe, evaluation, and digests of
-        what the two name."""
+        """Returns the content of the files that identify the run, by file name: recipe, evaluations, and digests of
+        the model, data and code that these name."""
         recipe = {**self.recipe, "seed": self.seed} if self.is_trained else {"train": False}
         files = {RUN_RECIPE_FILE: recipe, DIGESTS_FILE: self._digests()}
         for variant, options in [(None, self.eval_options), *self.variants.items()]:
@@ -181,14 +184,13 @@ class ComparedRun:
         return files
 
     def _digests(self) -> dict[str, str]:
-        """Returns digests of the model, of local data, and of the code of the method, the reward functions and the
-        cost."""
+        """Returns digests of the model, of local data, and of the code of method, reward functions and cost."""
         from leash_trl.digests import code_digests, content_digest
         from leash_trl.evaluation.sampling import weights_fingerprint
 
         model = self.recipe["model_name_or_path"]
         weights = weights_fingerprint(model_path(model), self.recipe.get("model_revision"))
-        # The names are words of an error message, such as "the data of train.jsonl changed".
+        # Error messages contain the names, as in "the data of train.jsonl changed".
         digests: dict[str, str] = {}
         digests[f"the model {model}"] = str(weights)
         for path in self._local_data_paths():
@@ -199,7 +201,7 @@ class ComparedRun:
 
     @property
     def _training_fields(self) -> dict[str, Any]:
-        """The fields of the recipe that decide the result of the run: none if it trains no model."""
+        """The fields of the recipe that decide the result of the run: none if the run trains no model."""
         return self.recipe if self.is_trained else {}
 
     def _local_data_paths(self) -> list[Path]:
@@ -207,8 +209,8 @@ class ComparedRun:
         from leash_trl.data.sources import parse_reference
 
         fields = self._training_fields
-        # The parts of a mixture, as TRL's `datasets` lists them. A part on the Hub has no local files, so its digest
-        # is that of no content.
+        # The parts of a mixture, as TRL's `datasets` lists them. The path of a part on the Hub does not exist here, so
+        # its digest is that of no content.
         paths = [Path(str(part.get("data_files") or part["path"])) for part in fields.get("datasets") or []]
         for name in (fields.get("dataset_name"), *self.eval_options["benchmarks"]):
             path = parse_reference(name).path if name else None
@@ -218,7 +220,7 @@ class ComparedRun:
         return paths
 
     def _code_objects(self) -> list[Any]:
-        """Returns the classes of the method, the reward functions and the function that counts the cost."""
+        """Returns the classes of the method, and the functions for rewards, correctness and cost."""
         from leash_trl.length_control.methods import find_method
         from leash_trl.reward_functions import find_correctness_func, find_reward_functions
 
@@ -226,7 +228,7 @@ class ComparedRun:
         method = find_method(fields.get("length_control", "leash"))
         # A method may inherit code, also from another module of the user.
         code: list[Any] = [base for base in method.__mro__ if base is not object]
-        # Training and evaluation have the same fields for rewards and cost, and may have different values.
+        # Training and evaluation may have different values in the fields for rewards and cost.
         for settings in (fields, self.eval_options):
             rewards = find_reward_functions(settings.get("reward_funcs") or [])
             code += [*rewards, find_correctness_func(settings.get("correctness_func"), rewards)]
@@ -235,11 +237,10 @@ class ComparedRun:
         return [part for part in code if callable(part)]
 
     def check_holds_this_run(self, identifying_files: dict[str, dict[str, Any]]) -> None:
-        """Raises `TrainingError` if the folder holds another run, which this one would otherwise resume.
+        """Raises `TrainingError` if the folder holds another run, which would otherwise be resumed.
 
         Args:
-            identifying_files (`dict[str, dict[str, Any]]`): Content of the files of this run, by file name, as
-                [`identifying_files`] returns it.
+            identifying_files (`dict[str, dict[str, Any]]`): The result of [`identifying_files`] for this run.
         """
         for file_name, fields in identifying_files.items():
             file = self.folder / file_name
@@ -255,7 +256,8 @@ class ComparedRun:
                 )
 
     def commands(self, num_devices: int) -> Iterator[list[str]]:
-        """Yields the remaining commands that train and evaluate the run, as modules with their arguments."""
+        """Yields the commands that train the model, unless there is a final model, and make all evaluations, as
+        modules with their arguments. An evaluation that is finished is only read again."""
         if self.is_trained and read_trainer_state(self.folder) is None:  # there is no final model yet
             yield self._training_command(num_devices)
         for name, request in self.requests.items():
@@ -273,7 +275,7 @@ class ComparedRun:
         return ["torch.distributed.run", "--standalone", f"--nproc_per_node={num_devices}", "--module", *command]
 
     def _evaluation_command(self, folder: Path, request: LengthRequest) -> list[str]:
-        """Returns the command that evaluates the trained model, or the model that is not trained, into a folder."""
+        """Returns the command that evaluates the run's model, trained or not, into a folder."""
         model = str(self.folder) if self.is_trained else self.recipe["model_name_or_path"]
         command = ["leash_trl", "eval", "--config", str(self.folder / self.evaluation_file(request.variant))]
         command += ["--model_name_or_path", model, f"--label={request.name_with_variant(self.name)}"]
@@ -284,14 +286,14 @@ class ComparedRun:
         return command + self._request_options(request)
 
     def _request_options(self, request: LengthRequest) -> list[str]:
-        """Returns the options of `leash eval` for a request, those that the file of the evaluation does not have."""
+        """Returns the options of `leash eval` that a request needs in addition to the file of the evaluation."""
         options = self.eval_options if request.variant is None else self.variants[request.variant]
         words = []
-        # This option replaces that of the file, so the arguments there are repeated.
+        # This option replaces the one in the file, so it repeats the arguments in the file.
         if request.template_kwargs:
             common_kwargs = field_as_mapping("chat_template_kwargs", options.get("chat_template_kwargs")) or {}
             words.append(f"--chat_template_kwargs={json.dumps({**common_kwargs, **request.template_kwargs})}")
-        # The target of the training is one for what the evaluation measures only if both count the same.
+        # The target of training applies to the evaluation only if both have the same cost.
         has_target = request.target_length is not None and options.get("length_of") == self.length_of
         if has_target and "target_length" not in options:
             words.append(f"--target_length={request.target_length}")

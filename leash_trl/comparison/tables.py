@@ -21,9 +21,9 @@ from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.tables import format_cost, format_tokens, markdown, with_interval
 
 
-NEAR_TARGET_DISTANCE = 0.1  # largest distance from the target, relative to it, of a running mean that counts as near
-GAIN_WEIGHT = 3.0  # of a rise and of a fall of accuracy in the accuracy-efficiency score
-LOSS_WEIGHT = 5.0
+NEAR_TARGET_DISTANCE = 0.1  # a running mean within this distance of the target, relative to the target, is near
+GAIN_WEIGHT = 3.0  # weight of a rise of accuracy in the accuracy-efficiency score
+LOSS_WEIGHT = 5.0  # weight of a fall
 DIFFERENCES_FILE = "differences.csv"  # in the folder of a comparison
 # columns of a comparison's files without an interval, and their metrics
 METRIC_BY_COLUMN = {
@@ -93,13 +93,13 @@ class ComparedNumber(NamedTuple):
 
 
 def compared_numbers(rows: pd.DataFrame) -> list[ComparedNumber]:
-    """Returns by what the methods of a comparison are compared: the score, tokens and any other measured cost."""
+    """Returns the numbers by which methods are compared: the score, tokens and any other cost that was measured."""
     measure = rows["measure"].iloc[0]  # "accuracy" or "reward"
     numbers = [
         ComparedNumber("score", measure, "{:.3f}".format, "{:+.3f}".format, f"{measure}_change"),
         ComparedNumber("mean_tokens", "tokens", "{:.1f}".format, "{:+.1f}".format, "tokens_change"),
     ]
-    # The column says which other cost than tokens the evaluation measured.
+    # The column exists if the evaluation measured another cost than tokens, and names this cost.
     if "length_of" in rows:
         length_of = rows["length_of"].iloc[0]
         format_mean = partial(format_cost, length_of=length_of)
@@ -110,13 +110,13 @@ def compared_numbers(rows: pd.DataFrame) -> list[ComparedNumber]:
 
 
 def settling_columns(mean_lengths: pd.Series, target_length: float | None) -> dict[str, float]:
-    """Measures how training reached the target and stayed near it; NaN where this is not defined.
+    """Measures how training reached the target and stayed near it; NaN where a number is not defined.
 
-    `mean_lengths` has the mean length of each batch, indexed by the number of optimizer steps since the target last
-    changed. Returned are `settling_error`, the distance of the mean over the last quarter of batches from the target;
-    `near_target_share`, the share of running means over ten batches that are within 10 % of the target, from the first
-    batch at or below the target on; `overshoot`, the largest distance of a running mean below the target; and
-    `steps_to_target`, the step of that first batch. Distances are relative to the target.
+    `mean_lengths` has the mean length of each batch, indexed by the number of policy updates since the last change of
+    the target. Returned are `settling_error`, the distance of the mean over the last quarter of batches from the
+    target; `near_target_share`, the share of running means over ten batches that are within 10 % of the target, from
+    the first batch at or below the target on; `overshoot`, the largest distance of a running mean below the target;
+    and `steps_to_target`, the step of that first batch. Distances are relative to the target.
     """
     columns = dict.fromkeys(SETTLING_COLUMNS, math.nan)
     if target_length is None or mean_lengths.empty:
@@ -138,15 +138,15 @@ def settling_columns(mean_lengths: pd.Series, target_length: float | None) -> di
 
 
 def _running_means(lengths: pd.Series) -> np.ndarray:
-    """Returns the means of all windows of ten batches; of fewer batches, their mean."""
+    """Returns the means of all windows of ten batches; if there are fewer batches, the mean of all."""
     window = min(RUNNING_MEAN_BATCHES, len(lengths))
     return np.convolve(lengths.to_numpy(), np.full(window, 1 / window), mode="valid")
 
 
 def common_measure(runs: Sequence[EvaluatedRun]) -> str:
-    """Returns by which measure to compare runs: `"accuracy"` if the correctness of every benchmark is known, and
-    rewards are 1 for correct completions and negative, or 0, for all others; otherwise `"reward"`."""
-    # The different rewards of all completions; none if the grader of answers decided correctness.
+    """Returns by which measure to compare runs: `"accuracy"` if the correctness of every benchmark is known and
+    rewards say nothing else, otherwise `"reward"`."""
+    # the different rewards of all completions; empty if no reward functions graded them
     rewards: set[float] = set()
     for run in runs:
         # A run without rewards, or without those of a benchmark, has no mean reward.
@@ -157,12 +157,13 @@ def common_measure(runs: Sequence[EvaluatedRun]) -> str:
 
 
 def _only_say_right_or_wrong(rewards: set[float]) -> bool:
-    """Returns whether these rewards carry nothing beside correctness, as partial credit would."""
+    """Returns whether rewards say nothing beside correctness: 1 for correct completions, and for the others always 0,
+    or always a negative reward."""
     other_rewards = rewards - {1}
     # `<=` compares sets: there are no other rewards, or only 0.
     if other_rewards <= {0} or other_rewards == {-1}:
         return True
-    # Several negative rewards, such as -1 and -0.5, are kinds of wrong answers if right ones have 1.
+    # Several negative rewards, such as -1 and -0.5, are kinds of wrong answers if correct ones have 1.
     return max(other_rewards) < 0 and 1 in rewards
 
 
@@ -173,7 +174,6 @@ def evaluation_columns(run: EvaluatedRun, measure: str) -> Row:
     length_of = run.record["length_of"]  # "completion" is the number of tokens
     if length_of != "completion":
         row["length_of"] = length_of
-    # The metric of an evaluation for each column.
     for column, metric in {"score": measure, "mean_tokens": "tokens"}.items():
         row |= _interval_columns(column, run.estimate(metric))
     for column, metric in METRIC_BY_COLUMN.items():
@@ -196,14 +196,14 @@ def result_columns(
 ) -> Row:
     """Returns the columns of `seeds.csv` for one trained model, without names, training tokens and grid.
 
-    `base` is the result of [`evaluation_columns`] before training, and `multipliers` is lambda by step; for the other
-    arguments see [`settling_columns`].
+    `base` is the result of [`evaluation_columns`] before training, and `multipliers` has lambda by policy update; for
+    the other arguments see [`settling_columns`].
     """
     row = evaluation_columns(run, base["measure"])
     row |= _change_columns(row, base)
     row["target_length"] = math.nan if target_length is None else target_length
     row |= settling_columns(mean_lengths, target_length)
-    # Rows of several seeds have the largest error of a seed here, and the number of seeds that reached the target.
+    # In rows of several seeds, these columns have the largest error and the number of seeds that reached the target.
     row["worst_settling_error"] = row["settling_error"]
     row["num_reached"] = 0 if math.isnan(row["steps_to_target"]) else 1
     row["lambda_end"] = float(multipliers.iloc[-1]) if len(multipliers) else math.nan
@@ -276,7 +276,7 @@ def method_with_settings(row: Row) -> str:
         'ALP, alpha 0.5'
     """
     words = [row["name"]]
-    # A setting that this row does not have is an empty cell in a file, and NaN in a frame.
+    # If the row does not have a setting, its cell is empty text after reading a file, and otherwise NaN.
     for field in grid_fields(row.keys()):
         value = row[field]
         if not pd.isna(value) and value != "":
@@ -292,11 +292,11 @@ def _short_name(field: str) -> str:
 def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     """Returns the base and each point of a comparison, with means over its seeds, in the columns of `table.csv`.
 
-    `seeds` is a frame of [`read_comparison_rows`], whose first row is the base.
+    `seeds` has the rows of `seeds.csv`, the base first.
     """
     base, *_ = seeds.to_dict("records")
     trained = seeds[1:]
-    # Accuracies have no columns of bounds, and are in [0, 1].
+    # Accuracies have no columns with bounds, since they are always in [0, 1].
     lowest_score = trained.get("lowest_score", pd.Series([0.0])).min()
     highest_score = trained.get("highest_score", pd.Series([1.0])).max()
     rows = [base]
@@ -308,7 +308,8 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
             row |= _interval_columns("score", mean_over_seeds(point["score"], highest_score, lowest_score))
             for cost in point.columns.intersection(["mean_tokens", "mean_cost"]):
                 row |= _interval_columns(cost, mean_over_seeds(point[cost]))
-        # Change and AES are those of the means. They are NaN for a point that must not be compared with the base.
+        # Change and AES are computed from the means. They stay NaN for a point that must not be compared with the
+        # base.
         if point["token_change"].notna().any():
             row |= _change_columns(row, base)
         rows.append(row)
@@ -316,7 +317,8 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _mean_row(point: pd.DataFrame) -> Row:
-    """Returns the row of a point by the rows of its seeds: their text, which is equal, and means of their numbers."""
+    """Returns the row of a point, from the rows of its seeds: their texts, which are equal, and means of the
+    numbers."""
     means = point.loc[:, "score":LAST_FIXED_COLUMN].drop(columns="target_length").mean(numeric_only=True)
     row = {**point.iloc[0], **means}
     row["seeds"] = " ".join(point["seeds"])  # such as "0 1 2"
@@ -342,7 +344,7 @@ def comparison_tables(seeds: pd.DataFrame, differences: pd.DataFrame) -> list[Ta
         differences (`DataFrame`): The result of [`~leash_trl.comparison.page.paired_differences`]; empty if the
             samples are not at hand.
     """
-    # The rows of the seeds, indexed by their points, such as "ALP, alpha 0.5 at 46".
+    # the rows of the seeds, indexed by point, such as "ALP, alpha 0.5 at 46"
     trained = seeds[1:].set_axis(methods_at_targets(seeds))
     tables = [
         _methods_table(comparison_rows(seeds)),
@@ -353,14 +355,14 @@ def comparison_tables(seeds: pd.DataFrame, differences: pd.DataFrame) -> list[Ta
 
 
 class ComparedPoints(NamedTuple):
-    """The point that others are compared with, and these."""
+    """The point with which other points are compared, and the others."""
 
     reference: str
     others: list[str]
 
 
 def compared_points(seeds: pd.DataFrame) -> ComparedPoints:
-    """Returns the first point and the others; of a comparison with one point, the base and this point."""
+    """Returns the first point as the reference of the others; if there is only one, the base is its reference."""
     first, *others = dict.fromkeys(methods_at_targets(seeds))
     if not others:
         return ComparedPoints(reference=seeds["name"].iloc[0], others=[first])
@@ -430,7 +432,7 @@ CELL_FORMATS = {
 
 def _methods_table(rows: pd.DataFrame) -> Table:
     """Returns the table of methods: name, settings that differ, and the cells of each of the [`comparison_rows`]."""
-    # Rows of several seeds, such as "0 1", have intervals over seeds; a single seed and the base, over problems.
+    # Rows of several seeds, such as "0 1", have intervals over seeds. Other rows have intervals over problems.
     sample = "seeds" if rows["seeds"].str.contains(" ").any() else "problems"
     numbers = compared_numbers(rows)
     cells = pd.DataFrame([_row_cells(row, numbers, sample) for row in rows.to_dict("records")])
@@ -440,7 +442,7 @@ def _methods_table(rows: pd.DataFrame) -> Table:
 
 
 def _differing_settings(rows: pd.DataFrame) -> pd.DataFrame:
-    """Returns the target and the fields of the grid, those of them in which rows have different values."""
+    """Returns columns for the target and the fields of the grid, if rows have different values in them."""
     settings = rows[grid_fields(rows)].fillna("").rename(columns=_short_name)
     settings.insert(0, "target", [target_text(row) for row in rows.to_dict("records")])
     num_values = settings.where(settings != "").nunique()  # an empty cell, which is no value, becomes NaN
@@ -450,13 +452,13 @@ def _differing_settings(rows: pd.DataFrame) -> pd.DataFrame:
 def _row_cells(row: Row, numbers: Sequence[ComparedNumber], sample: str) -> dict[str, str]:
     """Returns the cells of a row by heading, from the number of its seeds on; empty where a number is not defined.
 
-    `sample` is what the headings call the sample of the intervals: `"seeds"` or `"problems"`.
+    `sample` is `"seeds"` or `"problems"`: the headings say that intervals are over these.
     """
     num_seeds = len(row["seeds"].split())  # "0 1 2" are three; the base has none
     cells = {"seeds": str(num_seeds) if num_seeds else ""}
     for number in numbers:
         cell = with_interval(estimate_in_row(row, number.column), number.format)
-        # The interval of a single seed is not that of the heading, if this is over seeds.
+        # The interval of a single seed is over problems, even if the heading says seeds.
         if sample == "seeds" and num_seeds < 2 and cell.endswith("]"):
             cell += " over problems"
         cells[f"{number.name} [95 % interval over {sample}]"] = cell
@@ -470,9 +472,9 @@ def _row_cells(row: Row, numbers: Sequence[ComparedNumber], sample: str) -> dict
 
 
 def _steps_cell(row: Row, num_seeds: int) -> str:
-    """Describes after how many steps the target was reached, and by how many seeds if not by all."""
+    """Returns after how many steps the target was reached, and by how many of the seeds if not by all."""
     num_reached = row["num_reached"]
-    # Without a target there is no error.
+    # Without a target or training, the error is NaN.
     if math.isnan(row["settling_error"]):
         return ""
     if not num_reached:
@@ -483,8 +485,8 @@ def _steps_cell(row: Row, num_seeds: int) -> str:
 
 
 def _difference_table(trained: pd.DataFrame, compared: ComparedPoints, paired: pd.DataFrame) -> Table:
-    """Returns the differences from the reference: over seeds where both points have several, and over problems where
-    `paired` has them."""
+    """Returns the table of differences from the reference: over seeds if both points have several, and over problems
+    if `paired` has them."""
     numbers = compared_numbers(trained)
     over_seeds = _differences_over_seeds(trained, compared, [number.column for number in numbers])
     # Cells by heading and point, such as {"accuracy over seeds": {"ALP at 46": "-0.012 [-0.020, -0.004] *"}}.
@@ -493,11 +495,11 @@ def _difference_table(trained: pd.DataFrame, compared: ComparedPoints, paired: p
         cells[f"{number.name} over seeds"] = _difference_cells(over_seeds, number)
         # Differences over problems are not tested for significance, so they have no mark.
         cells[f"{number.name} over problems"] = _difference_cells(paired.assign(mark=""), number)
-    # A cell such as "4, 12": for the difference of scores, and for that of tokens.
+    # A cell such as "4, 12" has the number for the difference of scores, and for that of tokens.
     names = ", ".join(number.name for number in numbers)
     cells[f"seeds needed ({names})"] = over_seeds.groupby("point")["num_needed"].agg(", ".join).to_dict()
     frame = pd.DataFrame(cells, index=compared.others, dtype=object)
-    # A point may have no difference, and a column none of any point.
+    # Points without any difference are left out, and so are columns without any.
     frame = frame.dropna(axis="index", how="all")
     frame = frame.dropna(axis="columns", how="all").fillna("")
     frame = frame.rename_axis(f"minus {compared.reference}").reset_index()
@@ -514,15 +516,16 @@ def _difference_cells(differences: pd.DataFrame, number: ComparedNumber) -> dict
 
 
 def _differences_over_seeds(trained: pd.DataFrame, compared: ComparedPoints, columns: Sequence[str]) -> pd.DataFrame:
-    """Returns the differences of these columns from the reference of those points that, like it, have several seeds.
+    """Returns the differences from the reference, in these columns, of the points with several seeds; none if the
+    reference has fewer than two.
 
     The result has `DIFFERENCE_COLUMNS`, `num_needed`, the number of seeds that would find the difference, and `mark`,
-    which says whether it is significant.
+    which says whether the difference is significant.
     """
     rows = []
     for point, column in itertools.product(compared.others, columns):
         values = trained[column][trained.index == point]
-        # If the base, which has no seeds, is the reference, there are no values, and so no differences.
+        # There are no such values, and so no differences, if the reference is the base, which has no seeds.
         reference_values = trained[column][trained.index == compared.reference]
         # A variance needs two seeds.
         if min(len(values), len(reference_values)) < 2:
@@ -537,7 +540,7 @@ def _differences_over_seeds(trained: pd.DataFrame, compared: ComparedPoints, col
 
 
 def _equal_length_table(trained: pd.DataFrame) -> Table:
-    """Compares the score of every curve with that of the first one; empty if there are not two."""
+    """Compares the score of every curve with that of the first curve; empty if there are fewer than two curves."""
     curves = _curves_over_lengths(trained)
     if len(curves) < 2:
         return Table(pd.DataFrame(), EQUAL_LENGTH_LEGEND)
@@ -555,8 +558,8 @@ def _equal_length_table(trained: pd.DataFrame) -> Table:
 
 
 def _curves_over_lengths(trained: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Returns the rows of each curve by its name. A curve joins the points of the same method and settings over their
-    targets, or of the same method over its settings if these points have no target."""
+    """Returns the rows of each curve by the name of the curve. A curve joins points of the same method and settings
+    with different targets or, if points have no target, points of the same method with different settings."""
     # Scores at equal length need intervals over seeds, so points of a single seed are left out.
     repeated = trained[trained.index.duplicated(keep=False)]
     methods = [method_with_settings(row) for row in repeated.to_dict("records")]
@@ -566,8 +569,8 @@ def _curves_over_lengths(trained: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 class ScoreGap(NamedTuple):
-    """By how much the score of one method is higher than that of another at equal length, and the range of tokens for
-    which this holds."""
+    """By how much the score of one method is higher than that of another at equal length, on average over a range of
+    tokens, and this range."""
 
     difference: Estimate
     fewest_tokens: float
@@ -580,19 +583,18 @@ def score_gap_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> Scor
     $$ d_s = \frac{1}{\log b - \log a} \int_{\log a}^{\log b} (A_s - B_s) \, d \log T, \qquad
     \bar d \pm t_{S-1} \, \mathrm{sd}(d) / \sqrt S $$
 
-    $A_s$ and $B_s$ join the points of seed s by straight lines, with the score over the logarithm of mean tokens T.
-    [a, b] is the range of tokens that the curves of both methods cover for every seed. The integral is computed
-    exactly.
+    $A_s$ and $B_s$ join the points of seed s, one of S seeds, by straight lines, with the score over the logarithm of
+    mean tokens T. [a, b] is the range of tokens that the curves of both methods cover for every seed. The integral is
+    computed exactly.
 
     Each frame has one row per point and seed of a method, indexed by point, with columns `seeds`, `score` and
-    `mean_tokens`.
-    The result is `None` if points have different seeds, or if there is no range that all curves cover.
+    `mean_tokens`. The result is `None` if points have different seeds, or if there is no range that all curves cover.
     """
     points = pd.concat([first.assign(method="first"), second.assign(method="second")])
-    # The seeds of each point, such as ("0", "1").
+    # the seeds of each point, such as ("0", "1")
     seeds_of_points = points.groupby(level=0)["seeds"].agg(lambda seeds: tuple(sorted(seeds)))
-    # A method has a curve for each seed. All curves cover the range from the longest of their shortest lengths to the
-    # shortest of their longest.
+    # A method has a curve for each seed. All curves cover the range from the largest of their shortest lengths to the
+    # smallest of their longest lengths.
     log_tokens = np.log(points["mean_tokens"]).groupby([points["method"], points["seeds"]])
     low = log_tokens.min().max()
     high = log_tokens.max().min()

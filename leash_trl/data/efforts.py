@@ -19,7 +19,7 @@ EFFORT_COLUMN = "effort"
 
 
 def check_efforts_differ(tokenizer: Any, rows: Iterable[Mapping[str, Any]], **options: Any) -> None:
-    """Raises `ValueError` if two efforts have the same tokens, so that no model could distinguish them.
+    """Raises `ValueError` if the prompts of two efforts have the same tokens, which no model could distinguish.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): Tokenizer of the model.
@@ -68,8 +68,8 @@ def with_efforts(
     """
     template_kwargs = template_kwargs or {}
     added_columns = _added_columns(efforts, template_kwargs)
-    # The types are those of all efforts together: if one effort has {"enable_thinking": False} and another {}, the
-    # latter does not state the type of the argument, and a stream would lose the values of the former.
+    # The types are taken from all efforts together: if one effort has {"enable_thinking": False} and another {}, the
+    # second does not state the type of the argument, and a stream would lose the value of the first.
     added_types = Dataset.from_list(added_columns).features
     types_of_rows = column_types(rows)
     for column in added_types:
@@ -81,7 +81,7 @@ def with_efforts(
         text = effort_text(values[EFFORT_COLUMN], suffix, template_states_effort=bool(template_kwargs))
         rows_by_effort.append(rows.map(_with_effort, fn_kwargs={"text": text, "values": values}, features=types))
     # The rows take turns: the first row with each effort, then the second row with each effort, and so on. By default,
-    # a stream would end before the last rows of the other efforts.
+    # a stream would end with the first data set that is exhausted, before the last rows of the other efforts.
     return interleave_datasets(rows_by_effort, stopping_strategy="all_exhausted_without_replacement")
 
 

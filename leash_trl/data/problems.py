@@ -43,7 +43,7 @@ def load_problems(
     needs_gold: bool = True,
     **prompt_options: Any,
 ) -> Dataset:
-    """Loads problems in the columns of TRL, together with the columns of their source.
+    """Loads problems with the columns that TRL uses, and the columns of their source.
 
     In training data, repeated rows are dropped, and also all rows of a prompt that occurs with different answers,
     since it is not known which answer is correct; a warning states the number of such rows. Benchmarks keep every row,
@@ -53,25 +53,26 @@ def load_problems(
         reference (`str`): A named source, `NAME=PATH`, a path or a Hub id, as for
             [`~leash_trl.data.sources.parse_reference`].
         purpose (`str`): `"train"` or `"benchmark"`.
-        split (`str`): Split to read; by default the split of the source, else the only one. A file has only the split
-            `train`.
-        limit (`int`): Number of problems to keep, from the start of the data set.
-        needs_gold (`bool`): Whether each row must have an answer; problems of reasoning-gym, which score answers
-            themselves, need none. If not, all rows are kept, with the columns that [`load_training_rows`] returns,
-            for the user's own reward function.
+        split (`str`): Split to read; by default the only one. If a named source has several, the default is `train`
+            for training and the split of the source for a benchmark; other data then has no default. A file has only
+            the split `train`.
+        limit (`int`): Number of problems to keep, from the start of the data set; at least 1, by default all.
+        needs_gold (`bool`): Whether each row must have an answer. If not, as always for problems of reasoning-gym, all
+            rows are kept, and golds are read as [`load_training_rows`] does.
         prompt_options: Arguments of [`~leash_trl.data.as_conversation`], which turns questions into prompts:
             `suffix`, `has_chat_template` and `system_prompt`. `suffix` may also be a function that returns the text
-            for the columns of the data. What is appended is logged once.
+            for the columns of the data. The suffix that is appended is logged once.
 
     Returns:
-        `Dataset`: Columns `id` (unique), `prompt` (messages that end with one of the user), `solution` (`str`), and
-        the other columns of the source.
+        `Dataset`: Columns `id` (unique), `prompt` (messages; without a chat template, text stays text), `solution`
+        (`str`; without `needs_gold` it may be of another type, `None` or missing), and the other columns of the
+        source.
 
     Raises:
         `ValueError`: If the data set, split or schema is unknown, the data cannot be loaded, or a row lacks a required
             value.
     """
-    # A negative one would drop problems from the end.
+    # A negative limit would drop problems from the end.
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}, but must be 1 or more; leave it out for all problems")
     parsed_reference = parse_reference(reference, field="reference")
@@ -79,7 +80,7 @@ def load_problems(
     splits = load_splits(parsed_reference)  # such as {"train": Dataset, "test": Dataset}
     split = split or _default_split(splits, parsed_reference.source, purpose)
     raw = _named_split(splits, field="split", split=split, name=name)
-    # Problems of reasoning-gym have this column, from which their reward function scores answers without a gold.
+    # Problems of reasoning-gym have this column, with which their reward function scores answers without a gold.
     needs_gold = needs_gold and "reasoning_gym" not in raw.column_names
     problems = _read_rows(raw, name, needs_gold=needs_gold, **prompt_options)
     if needs_gold and purpose == "train":
@@ -102,21 +103,22 @@ def load_training_rows(
     source.
 
     Named sources are read like training data in [`load_problems`], without repeats and contradictions. The user's
-    files, other Hub ids and mixtures keep all rows. If they have a column `prompt`, a suffix is appended to it. The
-    gold of verl's column `reward_model` or slime's `label` is copied to `solution`; where such a column holds
+    files, other Hub ids and mixtures keep all rows. If they have a column `prompt`, the suffix is appended to it. The
+    gold of verl's column `reward_model` or slime's `label` is copied to `solution`; if such a column holds
     something else, for example a label for a reward function, `solution` is `None`.
 
     Args:
         data (`str` or `Mapping`): As for [`load_problems`], or the splits of a mixture.
-        train_split (`str`), test_split (`str`): Splits to read; without `test_split` there is no evaluation.
+        train_split (`str`), test_split (`str`): Splits to read; if `test_split` is `None`, so are the rows to evaluate
+            on.
         streaming (`bool`): Whether files and data of the Hub are read during training. Repeated rows of a named source
             are then kept.
         config (`str`): Configuration on the Hub; by default that of the source.
         prompt_options: As for [`load_problems`].
 
     Raises:
-        `ValueError`: If a split or schema is unknown, a prompt is blank, or the rows are the evaluation split of a
-            benchmark.
+        `ValueError`: If the data set, split or schema is unknown, the data cannot be loaded, a prompt is blank, or the
+            rows to train on are the evaluation split of a benchmark.
     """
     if isinstance(data, str):
         reference = parse_reference(data, config)
@@ -136,7 +138,7 @@ def load_training_rows(
 
 
 def _is_for_evaluation(source: Source | None, splits: Splits, split: str) -> bool:
-    """Returns whether a split is the one of a benchmark that answers are evaluated on."""
+    """Returns whether a split is the evaluation split of a benchmark."""
     if source is None or source.purpose != "benchmark":
         return False
     # Some benchmarks, such as GSM8K, also have a split to train on. If there is only one split, it is the one for
@@ -188,7 +190,7 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     with errors_with_file_name(reference.path or reference.hub_id):
         if reference.path is not None:
             return _local_splits(reference.path, reference.config, streaming)
-        # the name of data that this package makes itself, such as "gym"; `None` for data on the Hub
+        # the name of data that this package makes, such as "gym"; `None` for data on the Hub
         generator = reference.source.generator if reference.source is not None else None
         if generator == "reasoning_gym":
             return load_reasoning_gym(str(reference.config))  # the configuration is the task
@@ -233,8 +235,8 @@ def _folder_source(path: Path, config: str | None) -> dict[str, Any]:
 
 
 def _csv_dataset(paths: Iterable[str], sep: str) -> Dataset:
-    """Reads prompts, golds and ids as text, since `033` and `None` would change, and other columns as numbers if all
-    their values are the same as text."""
+    """Reads prompts, golds and ids as text, since `033` and `None` would change. Another column becomes numbers if
+    each cell is empty, or a number that would be written as in the file."""
     # With these arguments, every cell is text, and an empty cell is the empty text.
     frame = pd.concat([pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False) for path in paths])
     schema = detect_schema(frame.columns, needs_gold=False)
@@ -246,11 +248,11 @@ def _csv_dataset(paths: Iterable[str], sep: str) -> Dataset:
 
 
 def _numbers_of(texts: pd.Series) -> pd.Series | None:
-    """Returns a column of texts as numbers; `None` if it has none, or if a text would change."""
-    # NaN for a cell that is no number; `convert_dtypes` makes whole numbers integers, so that 3 is not 3.0.
+    """Returns a column of texts as numbers; `None` if it has no number, or if a text would change."""
+    # A cell that is no number becomes NaN. `convert_dtypes` makes whole numbers integers, so that 3 is not 3.0.
     numbers = pd.to_numeric(texts, errors="coerce").convert_dtypes()
     is_same_as_text = numbers.astype(str) == texts
-    # A cell is NaN if there are several files, and its file does not have the column.
+    # A cell is NaN if another file has the column, but the file of this row does not.
     is_empty = texts.isin(["", np.nan])
     is_unchanged = (is_same_as_text | is_empty).all()
     return numbers if is_unchanged and numbers.notna().any() else None
@@ -262,7 +264,7 @@ def _default_split(splits: Splits, source: Source | None, purpose: Purpose) -> s
         return next(iter(splits))
     if source is None:
         return None
-    # `leash filter` reads problems to train on, also of a source such as GSM8K, whose own split is for evaluation.
+    # `leash filter` reads problems to train on, also from a source such as GSM8K, whose own split is for evaluation.
     return "train" if purpose == "train" else source.split
 
 
@@ -317,7 +319,7 @@ class RowReader:
     def _solution_type(self, schema: Schema, features: Features) -> Any:
         if self.needs_gold or "solution" not in schema.columns:
             return TEXT_TYPE
-        # For the user's own reward function, numbers become text, and values of other types, such as lists, stay.
+        # For the user's own reward function, numbers become text, and values of other types, such as lists, are kept.
         gold = features["solution"]
         is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
         return TEXT_TYPE if is_number else gold
@@ -343,9 +345,9 @@ class RowReader:
         question = row.get("prompt")
         if self.schema is not None:
             question, columns["solution"] = self._question_and_gold(self.schema, row)
-        # A question that was taken out of messages becomes a message again, also if there is no chat template.
+        # If the data had messages, their question becomes a message again even without a chat template.
         is_message = self.asks_prompt and not isinstance(row["prompt"], str)
-        # Of a row, `as_conversation` reads the prompt and the images.
+        # `as_conversation` reads the prompt and the images of a row.
         row_to_ask = {**row, "prompt": question}
         prompt = as_conversation(row_to_ask, self.suffix, self.has_chat_template or is_message, self.system_prompt)
         return {**columns, **prompt}
@@ -393,15 +395,15 @@ def _read_rows(
 
 
 def _read_stream(raw: IterableDataset, reader: RowReader) -> IterableDataset:
-    """Applies the reader while the stream is read, with the other columns beside what it makes."""
+    """Applies the reader while the stream is read, and keeps the other columns."""
     # If the stream does not state its types, neither does the result.
     types = raw.features and Features({**raw.features, **reader.types(raw.features)})
     return raw.map(reader.read_batch, with_indices=True, batched=True, features=types)
 
 
 def _read_dataset(raw: Dataset, reader: RowReader) -> Dataset:
-    """Applies the reader, and puts the other columns beside its result as they are on the disk, so that they are
-    neither read nor copied."""
+    """Applies the reader, and puts the other columns beside the result as they are on the disk, so that these columns
+    are neither read nor copied."""
     types = reader.types(raw.features)
     needed = columns_to_read(reader.schema, raw.column_names)
     rows = raw.select_columns(needed).map(
@@ -421,9 +423,9 @@ def _read_dataset(raw: Dataset, reader: RowReader) -> Dataset:
 
 
 def _without_repeats(problems: Dataset, name: str) -> Dataset:
-    """Drops repeats and contradictions; a warning states their number."""
+    """Drops repeated rows, and all rows of a prompt with different answers; a warning states their number."""
     frame = _compared_columns(problems)
-    is_repeat = frame.duplicated()  # of an earlier row; the first one is none
+    is_repeat = frame.duplicated()  # whether an earlier row is equal
     is_contradicted = frame.groupby("prompt_hash")["solution"].transform("nunique") > 1
     rows = np.flatnonzero(~(is_repeat | is_contradicted))  # the numbers of the rows to keep
     if len(rows) < len(problems):
@@ -436,7 +438,8 @@ def _without_repeats(problems: Dataset, name: str) -> Dataset:
 
 
 def _compared_columns(problems: Dataset) -> pd.DataFrame:
-    """Returns what makes two problems the same: `prompt_hash`, `solution` and, if there is one, `target_length`."""
+    """Returns the columns in which two rows of the same problem are equal: `prompt_hash`, `solution` and, if there is
+    one, `target_length`."""
     # Hashes need less memory than prompts. Python's own `hash` suffices, as they are compared in this process only.
     hashes: list[int] = []
     for batch in problems.select_columns("prompt").iter(batch_size=10_000):
@@ -449,8 +452,8 @@ def _compared_columns(problems: Dataset) -> pd.DataFrame:
 
 
 def _with_unique_ids(problems: Dataset, name: str, rows: Iterable[int]) -> Dataset:
-    """Returns the problems with unique ids: their own or, if these are missing or not unique, names with their row
-    numbers in `rows`."""
+    """Returns the problems with unique ids: their own or, if these are missing, not unique, or neither text nor
+    integers, `NAME-ROW` with their row numbers in `rows`."""
     ids = problems["id"][:] if "id" in problems.column_names else []
     unique_ids = {value for value in ids if isinstance(value, str | int)}
     if len(unique_ids) == len(problems):

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 # The authors' release appends this to every question, and so do our commands where mathematics is graded.
 BOXED_SUFFIX = " Please reason step by step, and put your final answer within \\boxed{}."
 
-# The template of DAPO-Math-17k around every question, and the form of its beginning in slime and miles.
+# The template of DAPO-Math-17k around every question. Its beginning is different in slime and miles.
 _DAPO_HEAD = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
     "Answer: {} where $Answer is the answer to the problem.\n\n"
@@ -49,17 +49,18 @@ def has_blank_prompt(row: Mapping[str, Any]) -> bool:
         if content[-1].get("tool_calls") or row.get("images") or row.get("image"):
             return False
         content = content[-1].get("content")
-    # `None` and an empty list have no text either; a list of parts, as of messages with images, is not blank.
+    # `None` and an empty list are blank, too. A list of parts, as messages with images have it, is not.
     return not str(content or "").strip()
 
 
 def check_prompts_not_blank(dataset: "Dataset") -> None:
-    """Raises `ValueError`, which names the first row, if a prompt is blank."""
+    """Raises `ValueError` if a prompt is blank; the message names the first row with one."""
     # Only the prompts are read, in batches, since other columns may hold images.
     batches = dataset.select_columns("prompt").iter(batch_size=1000)
     prompts = itertools.chain.from_iterable(batch["prompt"] for batch in batches)
     for row, prompt in enumerate(prompts):
-        # A blank text is allowed beside images. They take long to decode, so the complete row is read only then.
+        # A blank text is allowed beside images. These take long to decode, so the complete row is read only if the
+        # text is blank.
         if has_blank_prompt({"prompt": prompt}) and has_blank_prompt(dataset[row]):
             raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_prompt_message(prompt)}")
 
@@ -124,8 +125,8 @@ def as_conversation(
                 "system_prompt needs a chat template, which the tokenizer does not have; set chat_template"
             )
         return {"prompt": text}
-    # TRL would end this message and let the model begin another one of the assistant. After calls of tools, that is
-    # meant.
+    # TRL would end this message, and the model would begin another message of the assistant. This is meant only after
+    # calls of tools.
     if prompt[-1].get("role") == "assistant" and not prompt[-1].get("tool_calls"):
         raise ValueError("prompt ends with a message of the assistant, but must end with one of the user; drop it")
     return {"prompt": _with_system_prompt(prompt, system_prompt)}
@@ -165,8 +166,9 @@ def log_suffix_once(suffix: str) -> None:
 def bare_question(text: str) -> str:
     """Removes the text that a source adds to a question: DAPO's template, or the suffix of the LEASH release.
 
-    Source: the templates of DAPO-Math-17k, of its copies for slime and miles, and of the LEASH authors' files. Other
-    text only loses its surrounding blanks.
+    Other text only loses its surrounding blanks.
+
+    Source: the templates of DAPO-Math-17k, of its copies for slime and miles, and of the LEASH authors' files.
 
     Example:
         >>> bare_question("What is 2 + 2? Please reason step by step, and put your final answer within \\\\boxed{}.")
@@ -181,7 +183,7 @@ def bare_question(text: str) -> str:
 def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
     r"""Returns a question with one lettered line for each choice, and the request for a letter.
 
-    Differs: only "Answer LETTER within \boxed{}" is known of the sentence in the release; ours has the same meaning.
+    Differs: of the sentence in the release, only "Answer LETTER within \boxed{}" is known. Ours means the same.
 
     Example:
         >>> print(multiple_choice_question("Which is prime?", ["4", "5"]))

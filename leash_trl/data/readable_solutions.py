@@ -15,10 +15,10 @@ PLACEHOLDER_GOLDS = ("proof", "notfound")  # texts that NuminaMath has instead o
 
 
 def with_readable_solutions(problems: Dataset, name: str, drops_unreadable: bool = False) -> Dataset:
-    """Returns the problems whose golds the grader can read; answers to other problems could not be scored.
+    """Returns the problems whose golds the grader can read, since answers to other problems cannot be graded.
 
-    Other problems raise a `ValueError`, which calls the data set `name`, or are dropped with a warning if
-    `drops_unreadable` is true.
+    If there are other problems, they are dropped with a warning if `drops_unreadable` is true; otherwise a
+    `ValueError` is raised. Both messages call the data set `name`.
     """
     golds = problems["solution"][:]  # the complete column as a list, which is read from the disk once
     faults = _faults(golds)
@@ -35,7 +35,7 @@ def with_readable_solutions(problems: Dataset, name: str, drops_unreadable: bool
 def _faults(golds: list[Any]) -> dict[int, str]:
     """Returns what is wrong with golds, by row from 0, such as `{4: "is empty"}`."""
     texts = {gold for gold in golds if isinstance(gold, str)}
-    # Each different gold is read once: in a million rows, most occur several times.
+    # Equal golds are read only once, since in a million rows most of them occur several times.
     distinct = sorted(texts.difference(PLACEHOLDER_GOLDS))
     fault_of_text = dict.fromkeys(PLACEHOLDER_GOLDS, "is no answer")
     for index, fault in unreadable_solutions(distinct).items():

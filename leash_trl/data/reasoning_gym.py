@@ -43,7 +43,7 @@ def _rows(settings: dict[str, Any]) -> list[dict[str, str]]:
         answer = str(entry["answer"])
         if answer.strip():
             # From the number of the problem and the settings, such as '7 {"task": "chain_sum", "seed": 0}', the reward
-            # function makes the problem again, whose task then scores the answer of a completion.
+            # function makes the problem again, so that the task can score the answer of a completion.
             reference = f"{index} {settings_text}"
             rows.append({"question": entry["question"], "answer": answer, "reasoning_gym": reference})
     return rows

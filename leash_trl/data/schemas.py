@@ -1,6 +1,6 @@
 """Reads question and gold answer from rows of published data sets, by the columns of the data set.
 
-All functions are pure. `leash_trl.data.problems` loads the rows and removes repeated ones.
+`leash_trl.data.problems` loads the rows and removes repeated ones.
 """
 
 import random
@@ -51,10 +51,10 @@ class Schema:
 
 
 def read_text(row: Row, column: str) -> str:
-    """Returns the text of a column without surrounding blanks; numbers become text, integral floats text of
-    integers."""
+    """Returns the value of a column as text without surrounding blanks, and a float without decimals as an integer.
+    Raises `ValueError` if the value is empty, or is neither text nor a number nor a list with one of them."""
     value = row[column]
-    # Data in the format of verl may have a list of golds, mostly of one. Which of several is right is not known.
+    # Data in the format of verl may have a list of golds, mostly of one. Of several, it is not known which is correct.
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
     if isinstance(value, float) and value.is_integer():  # pandas has 42.0 for 42 if a cell of the column is empty
@@ -68,7 +68,8 @@ def read_text(row: Row, column: str) -> str:
 
 
 def _text_of_only_message(messages: Messages) -> str | Messages:
-    """Returns the text if the user's message is the only one, so that another template can be applied to it."""
+    """Returns the text of a conversation with a single message, so that the text can get another template; returns
+    other conversations unchanged."""
     if len(messages) == 1 and isinstance(messages[0]["content"], str):
         return str(messages[0]["content"])
     return messages
@@ -80,8 +81,8 @@ def _question_of_prompt(row: Row) -> str | Messages:
 
 
 def _read_chat(column: str, gold_column: str | None, row: Row) -> tuple[str | Messages, str]:
-    """Reads a conversation without the assistant's last message as the prompt. The gold is in a column of its own, or
-    it is that message."""
+    """Returns a conversation without the assistant's last message as the question. The gold is the value of
+    `gold_column` or, if this is `None`, that last message."""
     role_key, content_key = CHAT_KEYS[column]
     messages: Messages = []
     for message in row[column]:
@@ -128,10 +129,8 @@ def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str
 
 
 def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
-    """Puts the choices into a random order, with 42 and the question as seed.
-
-    So the order does not depend on other rows. NeMo-Skills calls `random.seed(42)` for each row, which always puts the
-    correct choice at C.
+    """Puts the choices into a random order, whose seed is made of 42 and the question, so that the order does not
+    depend on other rows. NeMo-Skills calls `random.seed(42)` for each row, which always puts the correct choice at C.
 
     Artefacts of a web form are removed as in NeMo-Skills and lm-evaluation-harness, but text in square brackets is
     kept, since names of chemicals have it (`bicyclo[2.2.1]heptane`).
@@ -147,7 +146,7 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
     """Drops placeholders among the choices, which may change the letter of the answer."""
     options = row["options"]  # texts of the choices, some of which may be the placeholder "N/A"
     right = row["answer_index"]  # from 0
-    # The right option is kept whatever its text is. Without the placeholders before it, its letter is another one.
+    # The correct option is kept whatever its text is. Its letter changes if placeholders before it are dropped.
     kept = [index for index, option in enumerate(options) if index == right or option.strip() != "N/A"]
     choices = [options[index].strip() for index in kept]
     return multiple_choice_question(read_text(row, "question"), choices), LETTERS[kept.index(right)]
@@ -181,7 +180,8 @@ SCHEMAS = (
 def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | None:
     """Returns the first of `SCHEMAS` whose columns all exist; raises `ValueError` if there is none.
 
-    If no gold is needed, a column `prompt` is enough; the result is then `None` if no schema applies.
+    If no gold is needed and there is a column `prompt`, only schemas with this column count, and the result is `None`
+    if none of them applies.
 
     Example:
         >>> detect_schema(["id", "question", "answer", "url"]).columns
@@ -219,7 +219,7 @@ def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
 
 
 def row_id(row: Row) -> str | None:
-    """Returns the id that a row has in its source."""
+    """Returns the id that a row has in its source; `None` if it has none."""
     ids = [row.get(column) for column in ID_COLUMNS]
     # Data in the format of verl has the row's number in {"split": "test", "index": 7}. In other data, it may be text.
     extra_info = row.get("extra_info")

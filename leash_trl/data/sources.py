@@ -30,8 +30,8 @@ def file_builder(path: Path) -> str | None:
 class Source:
     """A published data set with a short name.
 
-    Repeated and contradictory rows of training data are dropped; a benchmark keeps every row. `generator` names data
-    inside this package instead of data on the Hub; `split` is the default split for evaluation and filtering.
+    If `purpose` is `"train"`, repeated and contradictory rows are dropped; a benchmark keeps every row. `generator`
+    names data that this package makes, instead of data on the Hub. `split` is the default split for evaluation.
     """
 
     name: str
@@ -143,8 +143,9 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
 
 
 def _check_hub_id(hub_id: str, text: str, field: str) -> None:
-    """Raises `ValueError` if a text is the path of no file, or no id of a data set on the Hub."""
-    # A Hub id may end like the name of a file, but such a name is more likely that of a file which does not exist.
+    """Raises `ValueError` if a text looks like the path of a file, which then does not exist, or is no id of a data
+    set on the Hub."""
+    # A Hub id may end like the name of a file, but a name with such an end more likely means a file.
     is_file_name = "=" not in hub_id and file_builder(Path(hub_id)) is not None
     if is_file_name or looks_like_path(hub_id):
         raise ValueError(f"{field} is {text!r}, but there is no such file or folder here; correct the path")

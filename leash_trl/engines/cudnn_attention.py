@@ -1,4 +1,4 @@
-"""Turns off cuDNN's attention, which torch prefers on data-center GPUs, in the versions in which it is faulty."""
+"""Turns off cuDNN's attention, which torch prefers on data-center GPUs, in versions with a fault."""
 
 import logging
 import sys

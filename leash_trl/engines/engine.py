@@ -33,8 +33,8 @@ class SamplingSettings:
 
 @dataclass(frozen=True)
 class Request:
-    """One completion to generate, with its own seed, its limit, and tokens that end it in addition to the model's end
-    tokens."""
+    """One completion to generate, with its own seed, its limit in tokens, and stop tokens, which end the completion as
+    the model's end tokens do."""
 
     prompt_ids: tuple[int, ...]
     seed: int
@@ -48,10 +48,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Generation:
-    """One completion as an engine generated it, including the end token or stop token.
+    """One completion as an engine generated it.
 
     Args:
-        is_truncated (`bool`): Whether the limit ended it, not an end token or a stop token of the request.
+        token_ids (`list[int]`): Its tokens, including the end token or stop token.
+        is_truncated (`bool`): Whether its last token is neither an end token nor a stop token: the limit cut it off.
     """
 
     token_ids: list[int]
@@ -61,10 +62,9 @@ class Generation:
 def generations_of(
     requests: Sequence[Request], completions: Sequence[list[int]], eos_token_ids: Sequence[int]
 ) -> list[Generation]:
-    """Returns the generations of completions, which are the token ids that an engine sampled for each request."""
+    """Returns the generations of requests by the token ids, at least one each, that an engine sampled for them."""
     generations = []
     for request, token_ids in zip(requests, completions, strict=True):
-        # A completion that its limit cut off has no end token as its last token.
         is_truncated = token_ids[-1] not in request.end_ids(eos_token_ids)
         generations.append(Generation(token_ids, is_truncated))
     return generations
@@ -76,7 +76,7 @@ class Engine(Protocol):
     Attributes:
         tokenizer (`PreTrainedTokenizerBase`): The model's tokenizer.
         eos_token_ids (`list[int]`): Tokens that end a completion.
-        max_length (`int`): Maximum number of tokens of prompt and completion together; `None` if it is not known.
+        max_length (`int`): Maximum number of tokens of prompt and completion together; `None` if not known.
     """
 
     tokenizer: "PreTrainedTokenizerBase"
@@ -93,9 +93,9 @@ class Engine(Protocol):
 
 
 def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
-    """Raises `ValueError` if a prompt and its limit exceed the context, beyond which transformers would still
-    generate."""
-    if max_length is None:  # the model does not state its context
+    """Raises `ValueError` if the prompt and the limit of a request together exceed the context, since transformers
+    would generate beyond it. If `max_length` is `None`, nothing is checked."""
+    if max_length is None:
         return
     for request in requests:
         prompt_length = len(request.prompt_ids)

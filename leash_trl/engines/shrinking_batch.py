@@ -19,7 +19,7 @@ from leash_trl.engines.token_choice import TokenChoice, drawn_from_global_genera
 from leash_trl.model_facts import merged_eos_token_ids
 
 
-SHRINK_SHARE = 0.125  # share of finished rows from which on they are dropped, since dropping copies the cache
+SHRINK_SHARE = 0.125  # finished rows are dropped above this share of the batch, since dropping copies the cache
 CACHED_LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' layer_types
 CACHE_ARGUMENT = ALL_CACHE_NAMES[0]  # of a model's forward: "cache", before transformers 5.24 "past_key_values"
 
@@ -49,8 +49,8 @@ UNSUPPORTED_SETTINGS = (
 
 
 def check_cache(model: PreTrainedModel) -> None:
-    """Raises `ValueError` if a model has no cache of keys and values, or also keeps states that cannot be dropped with
-    a row, such as the recurrent states of Mamba or the convolutional states of LFM2."""
+    """Raises `ValueError` if a model has no cache of keys and values, or also keeps other states, such as the
+    recurrent states of Mamba or the convolutional states of LFM2, which cannot be dropped with a row."""
     # Only some models list a type for each of their layers, such as ["full_attention", "linear_attention"].
     layer_types = model.config.get_text_config(decoder=True).to_dict().get("layer_types") or ()
     # Stateful models, such as Mamba, carry a state from token to token instead of the keys and values of all tokens.
@@ -72,7 +72,7 @@ class GrowingCompletion:
     has_ended: bool = False
 
     def append(self, token: int) -> None:
-        """Appends a token, unless the completion has ended: it stays in the batch until enough others have, too."""
+        """Appends a token. A completion that has ended ignores it, since it stays in the batch for a while."""
         if not self.has_ended:
             self.token_ids.append(token)
             self.has_ended = token in self.end_ids or len(self.token_ids) >= self.limit
@@ -83,8 +83,8 @@ class ShrinkingBatch:
     """The R of N completions that are still in the batch, with what the model has computed of them.
 
     Args:
-        rows (`torch.Tensor` of shape `(R,)`): Which of the N completions they are.
-        tokens (`torch.Tensor` of shape `(R, T)`): Their prompts, padded on the left, and what was sampled so far.
+        rows (`torch.Tensor` of shape `(R,)`): Indices of these completions among the N.
+        tokens (`torch.Tensor` of shape `(R, T)`): Their prompts, padded on the left, and the tokens sampled so far.
         mask (`torch.Tensor` of shape `(R, T)`): 0 for padding, else 1.
         cache (`DynamicCache`): Keys and values of all tokens but the last.
     """
@@ -105,12 +105,13 @@ class ShrinkingBatch:
         return cls(rows, tokens, mask, DynamicCache())
 
     def append(self, next_tokens: torch.Tensor) -> None:
-        """Appends a token, of shape `(R,)`, to each completion."""
+        """Appends one token to each completion; `next_tokens` has shape `(R,)`."""
         self.tokens = torch.cat([self.tokens, next_tokens[:, None]], dim=1)
         self.mask = pad(self.mask, (0, 1), value=1)
 
     def drop_ended(self, completions: Sequence[GrowingCompletion]) -> None:
-        """Drops those of all N completions that have ended, once they are enough to be worth a copy of the cache."""
+        """Drops the completions that have ended, if they are more than `SHRINK_SHARE` of the batch; `completions` are
+        all N."""
         has_ended = [completions[row].has_ended for row in self.rows.tolist()]
         if sum(has_ended) > SHRINK_SHARE * len(has_ended):
             # Indices in the batch of the completions to keep.
@@ -127,7 +128,7 @@ def _logits(
     columns: slice,
     logits_to_keep: int | torch.Tensor,
 ) -> torch.Tensor:
-    """Computes some columns of the batch's tokens, which the cache then holds, and returns logits of shape
+    """Runs the model on some columns of the batch's tokens, adds them to the cache, and returns logits of shape
     `(R, positions, V)`; for `logits_to_keep`, see `forward` of transformers' models."""
     # Positions count from the first token that is not padding.
     positions = (batch.mask.cumsum(dim=1) - 1).clamp(min=0)
@@ -144,10 +145,10 @@ def _logits(
 
 
 def _fill_cache(model: PreTrainedModel, batch: ShrinkingBatch) -> None:
-    """Computes all tokens of the prompts but the last of each.
+    """Adds all tokens of the prompts to the cache, except for the last one of each.
 
-    The last one is computed separately. As a slice of a longer pass, its states would not be contiguous, and torch
-    would copy the matrix of the output layer for each row on a CPU.
+    The last token is computed in a pass of its own. As a slice of a longer pass, its states would not be contiguous,
+    and on a CPU torch would copy the matrix of the output layer for each row.
     """
     if batch.tokens.shape[1] > 1:
         no_positions = torch.empty(0, dtype=torch.long, device=model.device)
@@ -169,11 +170,13 @@ def sample_tokens(
     Args:
         prompts (`Sequence[Sequence[int]]`): Token ids of N prompts, which are padded on the left with `pad_id`.
         end_ids (`Sequence[Collection[int]]` of length N): Tokens that end each completion.
-        limits (`Sequence[int]` of length N): Maximum length of each completion in tokens.
+        limits (`Sequence[int]` of length N): Maximum length of each completion in tokens, at least 1.
+        warpers (`LogitsProcessorList`): Temperature, top-p and so on, applied to the logits.
         choose (`TokenChoice`): Chooses the tokens; by default they are drawn with torch's global generator.
 
     Returns:
-        `list[list[int]]`: N completions, including the token that ended them; one without was truncated at its limit.
+        `list[list[int]]`: Token ids of N completions, including the token that ended each; a completion without such a
+        token was truncated at its limit.
 
     Raises:
         `ValueError`: If the model keeps other states than keys and values.
@@ -198,11 +201,12 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     """Samples with [`sample_tokens`] as TRL's `rollout_func`, from the same distribution as TRL's own generation, with
     less computation.
 
-    As there, the model's own generation configuration applies where the trainer sets nothing, for example its
-    `min_new_tokens`, `suppress_tokens` and `no_repeat_ngram_size`.
+    As in TRL's generation, the model's own generation configuration applies where the trainer sets nothing, for
+    example its `min_new_tokens`, `suppress_tokens` and `no_repeat_ngram_size`.
 
     Raises:
-        `ValueError`: If the trainer uses vLLM, or if it or the model has a setting of `UNSUPPORTED_SETTINGS`.
+        `ValueError`: If the trainer uses vLLM, if the trainer or the model has a setting of `UNSUPPORTED_SETTINGS`, or
+            if the model keeps other states than keys and values.
     """
     from trl.models import unwrap_model_for_generation  # here, since evaluation uses this file without TRL
 
@@ -254,7 +258,7 @@ def check_settings_supported(settings: generation.GenerationConfig) -> None:
     """Checks that generation has no setting that [`shrinking_rollout`] would ignore.
 
     Raises:
-        `ValueError`: If a setting of `UNSUPPORTED_SETTINGS` differs from sampling without it.
+        `ValueError`: If a setting of `UNSUPPORTED_SETTINGS` has a value that changes sampling.
     """
     # A setting changes nothing if it has transformers' default. There are two exceptions: trainers always sample, and
     # transformers lists no default of token_healing.

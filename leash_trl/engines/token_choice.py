@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 
-# Chooses tokens of shape `(R,)` for R rows of a batch of N completions, given
+# Chooses the next tokens, of shape `(R,)`, for R of N completions, given
 # - the logits after temperature, top-p and top-k, of shape `(R, V)`,
-# - the indices of the rows among the N completions, of shape `(R,)`.
+# - the indices of these completions among the N, of shape `(R,)`.
 TokenChoice: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -40,9 +40,9 @@ def tokens_by_inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -
         >>> tokens_by_inverse_cdf(halves, torch.tensor([0.0, 0.499, 0.5], dtype=torch.float64)).tolist()
         [0, 0, 2]
     """
-    # in float32, tokens of probability 1e-8, of which a vocabulary has many, would be lost beside a sum near 1
+    # In float32, a probability of 1e-8 would be lost beside a sum near 1, and a vocabulary has many such tokens.
     cumulated = probabilities.double().cumsum(dim=-1)
-    # a share below 1 times the total is below the total in float64 even after rounding, so a token always exists
+    # In float64, a share below 1 times the total stays below the total, even after rounding, so a token always exists.
     shares = uniforms * cumulated[:, -1]
     return torch.searchsorted(cumulated, shares[:, None], right=True)[:, 0]
 
@@ -62,7 +62,8 @@ class SeededDraw:
         self._streams = [np.random.default_rng(seed) for seed in seeds]
 
     def __call__(self, scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Draws tokens by [`tokens_by_inverse_cdf`]; rows must be passed for each of their tokens."""
+        """Draws tokens by [`tokens_by_inverse_cdf`]. Each call takes the next number of the stream of every row in
+        `rows`."""
         # Each remaining completion takes the next number of its stream, whichever others are still in the batch.
         uniforms = [self._streams[row].random() for row in rows.tolist()]
         return tokens_by_inverse_cdf(

@@ -27,7 +27,8 @@ class TransformersEngine:
 
     Every completion has its own stream of random numbers, so it depends only on model, prompt, settings and seed. The
     rest of the batch changes only the rounding of the logits, which changes a token in rare cases, more often in
-    bfloat16. The same call on the same machine returns the same generations.
+    bfloat16. The same call on the same machine returns the same generations. At most `batch_size` completions are
+    generated at once.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int) -> None:
@@ -49,7 +50,8 @@ class TransformersEngine:
         """Loads a checkpoint on the first GPU, or on the CPU if there is none.
 
         Raises:
-            `OSError`: If there is no such checkpoint, or it is an adapter whose base cannot be found.
+            `OSError`: If the Hub has no such checkpoint, or it is an adapter whose base cannot be found.
+            `ValueError`: If the path does not exist, or is a folder without a model.
         """
         path = model_path(path)
         model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
@@ -89,7 +91,7 @@ class TransformersEngine:
         """Returns the processors that scale the logits by the temperature and remove tokens by top-p and top-k."""
         config = GenerationConfig(
             do_sample=True,
-            temperature=settings.temperature or 1.0,  # 0 stands for the likeliest token, which is the same for each
+            temperature=settings.temperature or 1.0,  # 0 means the most likely token, which no temperature changes
             top_p=settings.top_p,
             top_k=settings.top_k,
         )

@@ -16,9 +16,9 @@ class VllmEngine:
 
     The same call returns the same generations, also in another process on the same machine: every request has its own
     seed, vLLM runs in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`, unless the environment variable is set), and
-    each call starts with an empty prefix cache. As with transformers, rounding depends on
-    which requests are computed together, so a request may, in rare cases, get another completion in another call. On
-    supported GPUs, vLLM's `VLLM_BATCH_INVARIANT=1` avoids this.
+    each call starts with an empty prefix cache. As with transformers, rounding depends on the requests that are
+    computed together, so in rare cases a request gets another completion in another call. On supported GPUs, vLLM's
+    `VLLM_BATCH_INVARIANT=1` avoids this.
 
     Prompts are passed as token ids of transformers' tokenizer, so both engines tokenize and decode text in the same
     way.
@@ -31,7 +31,8 @@ class VllmEngine:
 
     Raises:
         `ImportError`: If vLLM is not installed.
-        `OSError`: If there is no such checkpoint, or it is an adapter, which `leash merge` can merge with its base.
+        `OSError`: If the Hub has no such checkpoint, or it is an adapter, which `leash merge` can merge with its base.
+        `ValueError`: If the path does not exist, or is a folder without a model.
     """
 
     def __init__(self, path: str, revision: str | None = None, dtype: str = "auto", **engine_kwargs: Any) -> None:
@@ -63,7 +64,7 @@ class VllmEngine:
             `ValueError`: If a request does not fit into the model's context.
         """
         check_lengths(requests, self.max_length)
-        # A prompt that an earlier call left in the cache is not computed again. This changes the rounding and thereby,
+        # A prompt that an earlier call left in the cache would not be computed again, which changes the rounding and,
         # in rare cases, a token.
         self._llm.reset_prefix_cache()
         outputs = self._llm.generate(
@@ -72,7 +73,7 @@ class VllmEngine:
             # vLLM divides by the elapsed time of its progress bar, which a disabled bar does not have
             use_tqdm="TQDM_DISABLE" not in os.environ,
         )
-        # vLLM samples one completion for each prompt by default. It has its end token, unless the limit cut it off.
+        # vLLM samples one completion for each prompt by default, and keeps its end token.
         completions = [list(output.outputs[0].token_ids) for output in outputs]
         return generations_of(requests, completions, self.eos_token_ids)
 

@@ -12,7 +12,7 @@ from leash_trl.evaluation.metrics import OVERALL, Metric, NumProblems, results_f
 from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
 
 
-PROBLEM_KEY = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
+PROBLEM_KEY = ["benchmark", "id", "solution"]  # an id may be a row number, which in other data is another problem's
 NO_BOUNDS = (-math.inf, math.inf)
 
 
@@ -25,19 +25,21 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
     """Returns differences of accuracy and length between runs and their baselines on the same problems, with 95 %
     intervals.
 
-    Several pairs are those of several seeds: the values of a problem are its means over them. The intervals are over
-    the differences of each problem, so that the difficulty of the problems cancels. The order of problems may differ.
-    Problems that could not be graded in one run of a pair are left out of both. Rows have the columns of
-    [`~leash_trl.evaluation.runs.EvaluatedRun`]; metrics are `accuracy_change` in [-1, 1] if correctness is known,
-    `reward_change` if there are rewards, `tokens_change`, `cost_change` if the target of both limits the same other
-    cost, and `relative_tokens_change`, the ratio of mean lengths minus 1. A benchmark has the changes of what all runs
-    know of it, and the mean over benchmarks those that all benchmarks have.
+    `runs` has a pair of a run and its baseline for each seed; the values of a problem are means over the seeds. The
+    intervals are over the differences of each problem, so that the difficulty of the problems cancels. The order of
+    problems may differ. Problems that could not be graded in one run of a pair are left out of both.
+
+    Rows have the columns of [`~leash_trl.evaluation.runs.EvaluatedRun`]. Metrics are `accuracy_change` in [-1, 1] if
+    correctness is known, `reward_change` if there are rewards, `tokens_change`, `cost_change` if the target of both
+    limits the same other cost, and `relative_tokens_change`, the ratio of mean lengths minus 1. A change is left out
+    for a benchmark if one of the runs does not know the values, and for the mean over benchmarks if a benchmark lacks
+    it.
 
     Raises:
         `ValueError`: If benchmarks or sampled problems differ.
     """
     all_runs = [*itertools.chain(*runs)]
-    # If the number of samples differs between runs, the smallest one is assumed, with which intervals are widest.
+    # If runs have different numbers of samples, the smallest number is taken, with which the intervals are widest.
     samples_per_problem = len(runs) * min(run.record["num_samples"] for run in all_runs)
     reward_range = reward_bounds(*(run.samples for run in all_runs))
     pairs_by_benchmark = mean_pairs_by_benchmark(runs)
@@ -47,7 +49,7 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
         pairs = pairs_by_benchmark[name]
         metrics[name] = change_metrics([pairs], samples_per_problem, reward_range)
         num_problems[name] = NumProblems(benchmark["num_problems"], len(pairs))
-    # Not the mean of the metrics above: the overall change of tokens is a ratio of means over benchmarks.
+    # These are not means of the metrics above: the overall relative change is a ratio of means over benchmarks.
     metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], samples_per_problem, reward_range)
     return results_frame(metrics, num_problems, samples_per_problem)
 
@@ -57,7 +59,7 @@ def mean_pairs_by_benchmark(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -
     means_of_runs = [paired_means_by_benchmark(run, baseline) for run, baseline in runs]
     pairs_by_benchmark = {}
     for name in means_of_runs[0]:
-        # The inner join keeps the columns that all pairs have, since correctness may be unknown in one of them.
+        # The inner join keeps the columns that all pairs have, since one pair may not know correctness.
         rows = pd.concat([means[name] for means in means_of_runs], join="inner")
         # A problem that several seeds have in common becomes a single row.
         pairs_by_benchmark[name] = rows.groupby(PROBLEM_KEY, sort=False).mean()
@@ -66,8 +68,8 @@ def mean_pairs_by_benchmark(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -
 
 def paired_means_by_benchmark(run: EvaluatedRun, baseline: EvaluatedRun) -> dict[str, pd.DataFrame]:
     """Returns for each benchmark a row for each problem that is graded in both runs: its means in the run and, in
-    columns that end in `_base`, in the baseline, such as `{"num_tokens": 90.5, "num_tokens_base": 210.0}`. What a run
-    does not know of a whole benchmark has no columns.
+    columns that end in `_base`, in the baseline, such as `{"num_tokens": 90.5, "num_tokens_base": 210.0}`. Columns
+    that one of the runs does not know for a whole benchmark are left out.
 
     Raises:
         `ValueError`: If benchmarks or sampled problems differ.
@@ -81,8 +83,8 @@ def paired_means_by_benchmark(run: EvaluatedRun, baseline: EvaluatedRun) -> dict
             f"{run.label!r} and its baseline {baseline.label!r} differ in {len(unpaired)} problems, such as "
             f"{min(unpaired)}; evaluate the same ones"
         )
-    # Costs of two kinds, such as tool calls and turns, have no difference. The file of a cost function may be in
-    # another folder now.
+    # Different costs, such as thinking and checking, have no difference. They are compared by their short names, since
+    # the file of a cost function may be in another folder now.
     if name_without_path(run.record["length_of"]) != name_without_path(baseline.record["length_of"]):
         means = means.drop(columns=COST_COLUMN, errors="ignore")
     pairs_by_benchmark = {}
@@ -93,12 +95,12 @@ def paired_means_by_benchmark(run: EvaluatedRun, baseline: EvaluatedRun) -> dict
 
 def graded_pairs(means: pd.DataFrame, base_means: pd.DataFrame) -> pd.DataFrame:
     """Returns the means of the problems of a benchmark that are graded in both runs, in the columns that both know."""
-    # A column of correctness or of rewards is NaN throughout if the run does not know them for this benchmark.
+    # If a run does not know correctness or rewards for this benchmark, all values of their column are NaN.
     means = means.dropna(axis="columns", how="all")
     base_means = base_means.dropna(axis="columns", how="all")
     columns = means.columns.intersection(base_means.columns, sort=False)
     pairs = means[columns].join(base_means[columns].add_suffix("_base"))
-    # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
+    # If no completion of a problem could be graded in one run, its mean is NaN, and the problem is dropped.
     return pairs.dropna()
 
 
@@ -133,7 +135,7 @@ def change_metrics(
         samples_per_problem (`int`): k, completions per problem.
         reward_range (`tuple[float, float]`): Smallest and largest possible reward.
     """
-    # A column, the metric of its changes, and the smallest and largest value of a completion.
+    # for each column the metric of its changes, and the smallest and largest value that a completion can have
     changes = [
         ("is_correct", "accuracy_change", (0.0, 1.0)),
         ("reward", "reward_change", reward_range),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class DecodingStrategy:
     """Plain decoding, which samples each completion in one request; for models that stop by themselves.
 
-    To write another strategy, subclass this one as a frozen dataclass with another `name`; the other fields are its
+    Another strategy is a subclass of this one: a frozen dataclass with another `name`, whose other fields are its
     parameters.
     """
 
@@ -64,8 +64,8 @@ def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> 
 
 
 def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -> frozenset[int]:
-    """Returns the ids of all tokens that consist of a word and any white space around it; raises `ValueError` if there
-    is none."""
+    """Returns the ids of all tokens that are a word with or without white space around it; raises `ValueError` if
+    there is none."""
     candidates = [index for token, index in tokenizer.get_vocab().items() if word in token]
     ids = frozenset(index for index in candidates if tokenizer.decode([index]).strip() == word)
     if not ids:
@@ -78,15 +78,15 @@ class BudgetForcing(DecodingStrategy):
     r"""s1's budget forcing: stops thinking at a number of tokens, and continues thinking that ends too early.
 
     When the thinking exceeds `max_thinking_tokens`, it is stopped, and `end_thinking` and `final_answer` are appended.
-    The first `num_ignore` times that the model ends its thinking, `wait` replaces the end.
+    The first `num_ignore` times that the model itself ends its thinking, `wait` replaces the end.
 
     Source: [s1: Simple test-time scaling](https://huggingface.co/papers/2501.19393), README of `simplescaling/s1`,
-    with `num_ignore` 1 and 32000 tokens. For s1's own models, set `stop_thinking` to `<|im_start|>` and `end_thinking`
-    to `<|im_start|>answer`.
+    which sets `num_ignore` to 1 and the budget to 32000 tokens. For s1's own models, set `stop_thinking` to
+    `<|im_start|>` and `end_thinking` to `<|im_start|>answer`.
 
-    Differs: neither inserted words nor the token that ends the thinking count toward the budget; in the README, that
-    token does, and in s1's evaluation harness, the words do. The harness also starts a new line before `end_thinking`
-    if it stops the thinking.
+    Differs: the inserted texts and the token that ends the thinking do not count toward the budget; in the README,
+    that token counts, and in s1's evaluation harness, the texts do. The harness also starts a new line before
+    `end_thinking` if it stops the thinking.
 
     Thinking of exactly `max_thinking_tokens` is not stopped. EOS ends the thinking as the token `stop_thinking` does.
     """
@@ -102,7 +102,7 @@ class BudgetForcing(DecodingStrategy):
     def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
         """See [`DecodingStrategy.check`]."""
         tokens = self.forcing_tokens(tokenizer)
-        # The most tokens that are inserted into a completion.
+        # the largest number of tokens that are inserted into a completion
         num_inserted = self.num_ignore * len(tokens.wait) + len(tokens.end) + len(tokens.final_answer)
         longest_budget = max_new_tokens - num_inserted - 1  # the answer has at least one token
         if not 1 <= self.max_thinking_tokens <= longest_budget:
@@ -129,8 +129,8 @@ class BudgetForcing(DecodingStrategy):
         seeds: Sequence[int],
         settings: SamplingSettings,
     ) -> list[list[int]]:
-        """See [`DecodingStrategy.generate_completions`]. The engine generates the first part of the thinking of all
-        completions, then each further part of those that go on, and then all answers."""
+        """See [`DecodingStrategy.generate_completions`]. The engine generates the thinking of all completions up to
+        its first end, then each further part for the completions that go on, and then all answers."""
         tokens = self.forcing_tokens(engine.tokenizer)
         completions = [
             ForcedCompletion(prompt_ids, seed, tokens_left=self.max_thinking_tokens)
@@ -138,7 +138,7 @@ class BudgetForcing(DecodingStrategy):
         ]
         think(completions, engine, settings, tokens.stop)
         for _ in range(self.num_ignore):
-            # An end of thinking counts if no budget is left.
+            # If no budget is left, the end of the thinking is final.
             going_on = [completion for completion in completions if completion.tokens_left > 0]
             for completion in going_on:
                 completion.response += tokens.wait
@@ -170,8 +170,8 @@ class ForcedCompletion:
     Args:
         prompt_ids (`Sequence[int]`): Token ids of its prompt.
         seed (`int`): Its seed.
-        tokens_left (`int`): What is left of the budget, in tokens.
-        response (`list[int]`): What was generated and inserted so far.
+        tokens_left (`int`): Tokens that are left of the budget.
+        response (`list[int]`): Token ids that were generated or inserted so far.
         num_steps (`int`): Number of requests so far, which have different seeds.
         is_cut (`bool`): Whether the budget, not the model, ended the thinking.
     """
@@ -184,7 +184,7 @@ class ForcedCompletion:
     is_cut: bool = False
 
     def request(self, max_new_tokens: int, stop_token_ids: frozenset[int] = frozenset()) -> Request:
-        """Returns the request for what follows the response."""
+        """Returns the request to continue the response."""
         prompt_ids = (*self.prompt_ids, *self.response)
         return Request(prompt_ids, step_seed(self.seed, self.num_steps), max_new_tokens, stop_token_ids)
 
@@ -200,7 +200,7 @@ class ForcedCompletion:
     def end_thinking(self, tokens: ForcingTokens) -> None:
         """Appends the text `end_thinking`, which replaces the token that ended the thinking."""
         self.response += tokens.end
-        # Only a model whose thinking was cut is asked for the answer, since others go on to it by themselves.
+        # The model is asked for the answer only if its thinking was cut; otherwise, it goes on to it by itself.
         if self.is_cut:
             self.response += tokens.final_answer
 

@@ -27,8 +27,8 @@ def filtered_rows(
             [`~leash_trl.evaluation.runs.read_lines`] returns them.
         min_passes (`int`), max_passes (`int`): Bounds of the number of correct completions, both inclusive.
         target_quantile (`float`): Adds a column `target_length`: this quantile, in [0, 1], of the lengths of the
-            problem's correct completions, and between two lengths the longer one. 0 is the shortest correct
-            completion, 0.5 the median.
+            problem's correct completions; between two lengths, the longer one is taken. 0 is the shortest correct
+            completion, 0.5 the median. Problems without a correct completion are left out.
 
     Yields:
         `dict`: The problem's columns; `pass_rate` in [0, 1] and `num_samples` of the graded completions; `mean_length`
@@ -43,7 +43,7 @@ def filtered_rows(
             continue
         num_graded = len(grades) - grades.count(None)
         if target_quantile is not None:
-            if not correct_lengths:  # there is no target
+            if not correct_lengths:
                 continue
             # A target is the length of a correct completion, never a value between two lengths.
             row["target_length"] = int(np.quantile(correct_lengths, target_quantile, method="higher"))
@@ -57,8 +57,8 @@ def filtered_rows(
 
 
 def is_kept(grades: Sequence[bool | None], min_passes: int, max_passes: int) -> bool:
-    """Returns whether the number of correct completions is within bounds, whatever the ungraded ones (`None`) are; a
-    problem of which none is graded is not kept."""
+    """Returns whether the number of correct completions is within bounds, whether the ungraded ones (`None`) are
+    correct or not. A problem without any graded completion is not kept."""
     num_ungraded = grades.count(None)
     fewest_passes = grades.count(True)
     most_passes = fewest_passes + num_ungraded

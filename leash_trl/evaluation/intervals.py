@@ -1,7 +1,8 @@
-"""Computes 95 % intervals over problems.
+"""Computes 95 % intervals over problems, and over the seeds of a comparison.
 
-Completions of one problem are similar, so every value is the mean over the completions of a problem. The formulas were
-chosen by a simulation (`tests/support/interval_simulation.py`, results in `tests/fixtures/interval_coverage.md`).
+Completions of one problem are similar, so for intervals over problems, every value is the mean over the completions of
+a problem. Their formulas were chosen by a simulation (`tests/support/interval_simulation.py`, results in
+`tests/fixtures/interval_coverage.md`).
 """
 
 import math
@@ -30,8 +31,8 @@ class Estimate(NamedTuple):
     high: float
 
     def within(self, lowest: float, highest: float) -> "Estimate":
-        """Returns the estimate with an interval that stays within bounds and holds the value, which rounding may
-        prevent."""
+        """Returns the estimate with an interval that is within the bounds and contains the value, in spite of rounding
+        errors."""
         low = max(lowest, min(self.low, self.value))
         high = min(highest, max(self.high, self.value))
         return Estimate(self.value, low, high)
@@ -64,9 +65,9 @@ def mean_share(values: np.ndarray) -> Estimate:
     $$ |m - \mu| \le t_{P-1} \sqrt{\varphi \mu (1 - \mu) / P}, \qquad
     \varphi = \frac{\frac{P}{P-1} \sum_i (v_i - m)^2 + w}{P m (1 - m) + w} $$
 
-    $\varphi$ is 1 if the completions of each problem are all right or all wrong, and small if all problems have the
-    same share. If all values are 0 or all are 1, w = 0.05 keeps $\varphi$ at 1, so that the interval is Wilson's for P
-    completions.
+    $v_i$ is the share of problem i of P, m the mean of the shares, and $\mu$ the true mean. $\varphi$ is close to 1 if
+    the completions of each problem are all correct or all wrong, and small if all problems have the same share. If all
+    values are 0 or all are 1, w = 0.05 keeps $\varphi$ at 1, so that the interval is that for P completions.
 
     With one problem the interval is [0, 1].
     """
@@ -75,11 +76,11 @@ def mean_share(values: np.ndarray) -> Estimate:
     # A single problem does not show how much problems differ.
     if num_problems == 1:
         return Estimate(mean, 0.0, 1.0)
-    # The sum of squares, without the bias of deviations from the observed mean.
+    # The sum of squares. The factor P / (P - 1) removes the bias of deviations from the observed mean.
     squares = float(np.square(values - mean).sum())
     spread = squares * num_problems / (num_problems - 1)
-    # The variance of the problems' shares, relative to that of single completions, which are right or wrong. It is
-    # below 1 if several completions of a problem make its share more precise.
+    # The variance of the problems' shares, relative to the variance of single completions, which are correct or wrong.
+    # The ratio is below 1 if several completions of a problem make its share more precise.
     spread_of_completions = num_problems * mean * (1 - mean)
     inflation = (spread + PRIOR_SPREAD) / (spread_of_completions + PRIOR_SPREAD)
     # Wilson's ends are the solutions mu of the quadratic equation (m - mu)^2 = step * mu * (1 - mu).
@@ -96,13 +97,13 @@ def mean_unbounded(values: np.ndarray, lowest: float = 0.0) -> Estimate:
 
     $$ T = U + \frac{g U^2}{3} + \frac{g^2 U^3}{27} + \frac{g}{6P}, \qquad U = (m - \mu) / s $$
 
-    With the skewness g, the distribution of T is closer than that of U to $t_{P-1} / \sqrt P$. Each end of the
-    interval is that of U or of T, whichever is farther out.
+    The P values have the mean m, the standard deviation s and the skewness g, and $\mu$ is the true mean. The
+    distribution of T is closer to $t_{P-1} / \sqrt P$ than that of U. Each end of the interval is computed from U and
+    from T, and the one that is farther out is taken.
 
     Source: [On the removal of skewness by transformation](https://doi.org/10.1111/j.2517-6161.1992.tb01876.x).
 
-    With one problem there is no interval. `lowest` is the smallest possible mean, which is minus infinity for
-    differences.
+    With one problem there is no interval. `lowest` is the smallest possible mean: minus infinity for differences.
     """
     num_problems = len(values)
     mean = float(values.mean())
@@ -135,8 +136,8 @@ def _inverse_hall_transform(t: float, skewness: float, num_problems: int) -> flo
 def narrowest_usual_bounds(values: np.ndarray) -> tuple[float, float]:
     """Returns the narrower of [0, 1] and [-1, 1] that holds all values; infinite bounds if neither does.
 
-    Rewards have no declared bounds, so these are an assumption: that a reward which never left [0, 1] in any of the
-    completions cannot leave it.
+    Rewards have no declared bounds. These bounds assume that a reward which is in [0, 1] for all of the completions is
+    always in it.
 
     Example:
         >>> [narrowest_usual_bounds(np.array(rewards)) for rewards in ([0.0, 0.25], [-0.5, 1.0], [0.5, 2.0])]
@@ -151,8 +152,8 @@ def narrowest_usual_bounds(values: np.ndarray) -> tuple[float, float]:
 
 
 def mean_bounded(values: np.ndarray, low: float, high: float) -> Estimate:
-    """Returns the mean of values over problems, in [low, high], with the interval of [`mean_share`] for their places
-    between the bounds; without bounds, with that of [`mean_unbounded`].
+    """Returns the mean over problems of values in [low, high], with the interval of [`mean_share`] for their positions
+    between the bounds; if the bounds are infinite, with the interval of [`mean_unbounded`].
 
     The interval stays within the bounds and never has width 0. Student's t interval does neither, and clipping it at
     the bounds would not raise its coverage, which is low where most problems have the highest or the lowest reward.
@@ -169,14 +170,14 @@ def mean_bounded(values: np.ndarray, low: float, high: float) -> Estimate:
 
 
 def mean_bounded_difference(differences: np.ndarray, low: float, high: float, samples_per_problem: int) -> Estimate:
-    r"""Returns the mean over problems of differences between values in [low, high], with Student's t interval; without
-    bounds, with the interval of [`mean_unbounded`].
+    r"""Returns the mean over problems of differences between values in [low, high], with Student's t interval; if the
+    bounds are infinite, with the interval of [`mean_unbounded`].
 
     $$ m \pm t_{P-1} \sqrt{\frac{\sum_i (d_i - m)^2 + 1 / (4k)}{P (P - 1)}} $$
 
-    The formula is for shares, whose bounds are 0 and 1; for other bounds, differences are divided by their distance.
-    There are k completions per problem. The term with k gives a positive width even if no difference is observed. With
-    one problem the interval has all possible differences.
+    The formula is for shares, whose bounds are 0 and 1; for other bounds, differences are divided by high - low. There
+    are k completions per problem. The term with k gives a positive width even if no difference is observed. With one
+    problem the interval contains all possible differences.
     """
     width = high - low
     if math.isinf(width):
@@ -223,7 +224,7 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
     value = sum(estimate.value for estimate in estimates) / num_benchmarks
     distances_below = [estimate.value - estimate.low for estimate in estimates]
     distances_above = [estimate.high - estimate.value for estimate in estimates]
-    # Variances of independent estimates add up, and a distance from the mean to an end goes with a standard deviation.
+    # Variances of independent estimates add up, and the distance to an end is proportional to a standard deviation.
     below = math.hypot(*distances_below) / num_benchmarks
     above = math.hypot(*distances_above) / num_benchmarks
     return Estimate(value, value - below, value + above)
@@ -234,13 +235,15 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
 
     $$ v_i = (P_b - 1) (r - r_{-i}) $$
 
-    $r_{-i}$ is the ratio without problem i, so problems that are long in the baseline have their full weight.
+    $r$ is the ratio, $r_{-i}$ the ratio without problem i of benchmark b. So problems that are long in the baseline
+    have their full weight. The interval is that of [`mean_unbounded`] for $v_i$; if a benchmark has a single problem,
+    there is none.
 
-    Both arguments have an array of shape `(P_b,)` for each benchmark, with one positive value for each of the same
-    problems.
+    Both arguments have an array of shape `(P_b,)` for each benchmark, with one positive value per problem, and the
+    same problems in the same order.
     """
     num_benchmarks = len(values)
-    # Sums over the benchmarks of their means, of which the ratio is that of the means over benchmarks.
+    # The ratio of these sums of means is also the ratio of the means over benchmarks.
     total = sum(float(problems.mean()) for problems in values)
     base_total = sum(float(problems.mean()) for problems in baseline)
     ratio = total / base_total
@@ -257,8 +260,8 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
         contributions = num_benchmarks * num_others * (ratio - ratio_without)
         parts.append(mean_unbounded(contributions, lowest=-math.inf))
     middle, low, high = mean_over_benchmarks(parts)
-    # The jackknife interval is moved to the change. It is NaN if a benchmark has a single problem, which `max` returns
-    # only as its first argument.
+    # The jackknife interval is moved to the change. Its ends are NaN if a benchmark has a single problem; `max`
+    # returns NaN only as its first argument.
     change = ratio - 1
     lower_end = max(change + low - middle, -1.0)
     upper_end = change + high - middle
@@ -272,7 +275,7 @@ def welch_test(first: np.ndarray, second: np.ndarray) -> tuple[Estimate, float]:
     $$ t = \frac{m_1 - m_2}{\sqrt{v_1 + v_2}}, \qquad v_i = s_i^2 / n_i, \qquad
     \nu = \frac{(v_1 + v_2)^2}{v_1^2 / (n_1 - 1) + v_2^2 / (n_2 - 1)} $$
 
-    If both variances are 0, p is 1 for equal means, else 0.
+    Both arguments need at least two values. If both variances are 0, p is 1 for equal means, else 0.
 
     Source: [The generalization of Student's problem](https://doi.org/10.1093/biomet/34.1-2.28).
     """
@@ -317,8 +320,8 @@ def num_seeds_needed(difference: float, first_variance: float, second_variance: 
         return 2
     if math.isnan(variance / difference):
         return math.nan
-    # The degrees of freedom depend on the number of seeds, so it is searched upwards. The search begins at the number
-    # by normal quantiles: quantiles of Student's t are greater, so fewer seeds are not enough.
+    # The degrees of freedom depend on the number of seeds, so the number is searched upwards. The search begins at the
+    # number by normal quantiles, which is not enough or just enough, since quantiles of Student's t are greater.
     normal_quantile = NormalDist().inv_cdf
     normal_quantiles = normal_quantile(1 - SIGNIFICANCE / 2) + normal_quantile(POWER)
     seeds_per_square = variance / difference**2

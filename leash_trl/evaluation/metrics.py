@@ -1,7 +1,7 @@
 """Metrics of an evaluation. [`metrics_of`] lists those that `leash eval` reports.
 
-Arrays have the shape `(problems, samples)`. Correctness is 1, 0 or NaN. Completions that could not be graded (NaN) are
-left out of shares and have no vote.
+Arrays have the shape `(problems, samples)`. Correctness is 1, 0 or, for completions that could not be graded, NaN.
+These are left out of shares, and have no vote in a majority.
 """
 
 import math
@@ -29,9 +29,9 @@ class Metric:
     """A metric of one benchmark, or of all benchmarks.
 
     Args:
-        name (`str`): Such as `accuracy` or `tokens`.
+        name (`str`): Name of the metric, such as `accuracy` or `tokens`.
         estimate (`Estimate`): Value and 95 % interval.
-        at (`float`): What it is measured at: k of pass@k, a budget in tokens, or the target; else `None`.
+        at (`float`): k of pass@k, the budget in tokens, or the target at which the metric is measured; else `None`.
     """
 
     name: str
@@ -56,7 +56,7 @@ class CompletionArrays:
         answers (`np.ndarray`): Texts of the answers, or `None`.
         is_truncated (`np.ndarray`): Whether the generation limit ended the completion.
         lengths (`np.ndarray`), thinking_lengths (`np.ndarray`): In tokens.
-        costs (`np.ndarray`): What the target limits, in its unit.
+        costs (`np.ndarray`): The cost that `length_of` names, in its unit.
     """
 
     correctness: np.ndarray
@@ -99,10 +99,10 @@ def metrics_of(
     """Returns all metrics of a benchmark, in the order of the tables.
 
     Args:
-        completions (`DataFrame`): Those of the benchmark's graded problems, ordered by problem.
+        completions (`DataFrame`): Completions of the benchmark's graded problems, ordered by problem.
         run (`Mapping[str, Any]`): Content of `run.json`.
-        has_thinking (`bool`): Whether any completion of the run thinks, in this benchmark or in another, or the target
-            limits thinking.
+        has_thinking (`bool`): Whether any completion of the run thinks, in any benchmark, or the target limits
+            thinking. If not, the metrics of thinking are left out.
         reward_bounds (`tuple[float, float]`): Smallest and largest possible reward.
     """
     arrays = CompletionArrays.of_frame(completions, run)
@@ -136,8 +136,8 @@ def score_metrics(arrays: CompletionArrays, reward_bounds: tuple[float, float]) 
 
 
 def truncation_metrics(arrays: CompletionArrays) -> Iterator[Metric]:
-    """Yields the share of truncated completions, and the accuracy of these and of the others; their rewards if
-    correctness is not known."""
+    """Yields the share of truncated completions, and the accuracy of truncated and of completed ones; if correctness
+    is not known, their mean rewards instead."""
     yield rate_metric("truncated_rate", arrays.is_truncated)
     if arrays.knows_correctness:
         yield from score_metrics_by_ending("accuracy", arrays.correctness, arrays.is_truncated)
@@ -195,7 +195,7 @@ def majority_metric(answers: np.ndarray, correctness: np.ndarray) -> Metric:
 
 
 def reward_metrics(rewards: np.ndarray, bounds: tuple[float, float]) -> Iterator[Metric]:
-    """Yields the mean reward over the problems that have one, or nothing if none has: a completion may have
+    """Yields the mean reward over the problems with a reward, or nothing if there are none: a completion may have
     correctness, but no reward."""
     has_reward = ~np.isnan(rewards).all(axis=1)
     if has_reward.any():
@@ -206,7 +206,7 @@ def reward_metrics(rewards: np.ndarray, bounds: tuple[float, float]) -> Iterator
 
 def score_metrics_by_ending(name: str, scores: np.ndarray, is_truncated: np.ndarray) -> Iterator[Metric]:
     """Yields the mean scores of all completed and of all truncated completions, without intervals; NaN if there are
-    none.
+    no such completions.
 
     Args:
         name (`str`): `"accuracy"` or `"reward"`.
@@ -228,8 +228,8 @@ def length_metrics(lengths: np.ndarray) -> Iterator[Metric]:
 
 
 def accuracy_metrics_by_budget(correctness: np.ndarray, lengths: np.ndarray, max_new_tokens: int) -> Iterator[Metric]:
-    """Yields the share of completions that are correct and no longer than a budget: the generation limit, and the
-    largest powers of two below it."""
+    """Yields the share of completions that are correct and no longer than a budget, for at most six budgets: the
+    generation limit, and the largest powers of two below it."""
     for budget in powers_of_two_and_limit(max_new_tokens)[-MAX_BUDGETS:]:
         credit = correctness * (lengths <= budget)  # NaN where a completion could not be graded
         share_by_problem = np.nanmean(credit, axis=1)
@@ -253,14 +253,13 @@ def _without_interval(value: float) -> Estimate:
 def overall_metrics(metrics_by_benchmark: Mapping[str, Sequence[Metric]]) -> list[Metric]:
     """Returns the unweighted means, over benchmarks, of the metrics that all benchmarks have. A benchmark lacks some
     metrics if its correctness is not known."""
-    # Such as {("accuracy", None): [...], ("pass", 4): [...]}, with an estimate for each benchmark.
+    # such as {("accuracy", None): [...], ("pass", 4): [...]}, with an estimate for each benchmark
     estimates_by_metric: dict[tuple[str, float | None], list[Estimate]] = defaultdict(list)
     for metrics in metrics_by_benchmark.values():
         for metric in metrics:
             estimates_by_metric[metric.name, metric.at].append(metric.estimate)
     means = []
     for (name, at), estimates in estimates_by_metric.items():
-        # Only metrics of all benchmarks have a mean over them.
         if len(estimates) == len(metrics_by_benchmark):
             means.append(Metric(name, intervals.mean_over_benchmarks(estimates), at))
     return means
@@ -272,8 +271,8 @@ def results_frame(
     """Returns a row for each metric, with the columns of [`~leash_trl.evaluation.runs.EvaluatedRun`].
 
     Args:
-        metrics (`Mapping[str, Sequence[Metric]]`): By benchmark, and of `"overall"`.
-        num_problems (`Mapping[str, NumProblems]`): By benchmark.
+        metrics (`Mapping[str, Sequence[Metric]]`): Metrics by benchmark, and those of `"overall"`.
+        num_problems (`Mapping[str, NumProblems]`): Numbers of problems by benchmark.
         samples_per_problem (`int`): k, completions per problem.
     """
     num_total = sum(sizes.total for sizes in num_problems.values())
@@ -303,8 +302,8 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
 
     $$ 1 - \binom{n-c}{k} \Big/ \binom{n}{k} $$
 
-    There are c correct completions among n graded ones. Unlike `1 - (1 - c/n)^k`, this estimate is unbiased. If n is
-    below k, all completions are drawn.
+    There are c correct completions among the n graded ones of a problem. Unlike `1 - (1 - c/n)^k`, this estimate is
+    unbiased. If n is below k, all n are drawn.
 
     Source: Eq. (1) of [Evaluating large language models trained on code](https://huggingface.co/papers/2107.03374).
 

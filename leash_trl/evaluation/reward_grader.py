@@ -16,16 +16,19 @@ from leash_trl.reward_calls import bind_thinking_markers, reward_table
 
 @dataclass
 class RewardGrader:
-    """Reward functions that decide correctness by the same rule as in training, which is [`CorrectnessRule`].
+    """Grades with reward functions, and decides on correctness by the rule of training, [`CorrectnessRule`].
 
     Args:
         functions (`Sequence[Callable]`): Reward functions as for [`~trl.GRPOTrainer`], including async functions.
         weights (`Sequence[float]`): One weight for each function; 1 each by default.
-        correctness_func (`Callable` or `str`): The function, or the name of one of them, whose positive reward means
-            that an answer is correct. A function that is not among them has no weight.
+        correctness_func (`Callable` or `str`): Function, or the name of a function in `functions`, whose positive
+            reward means that an answer is correct. A function that is not among `functions` has no weight.
 
     Attributes:
-        correctness_rule ([`CorrectnessRule`]): The rule, with what it has seen of the rewards so far.
+        correctness_rule ([`CorrectnessRule`]): The rule, which depends on the rewards that were observed so far.
+
+    Raises:
+        `ValueError`: If the number of weights is wrong, or no function has the name.
     """
 
     functions: Sequence[Callable[..., Any]]
@@ -42,11 +45,12 @@ class RewardGrader:
 
     @property
     def all_functions(self) -> list[Callable[..., Any]]:
-        """The reward functions and, if it is none of them, the function that decides correctness."""
+        """The reward functions and, if it is another one, the function that decides on correctness."""
         return [*self.functions, *self.correctness_rule.unweighted_functions]
 
     def observe_graded(self, completions: Iterable[Mapping[str, Any]]) -> None:
-        """Records the rewards of completions that were graded before, which are fields of their records."""
+        """Lets the rule observe the rewards of completions that were graded before, by their records. The rule does
+        not need them if a deciding function is chosen."""
         if self.correctness_rule.deciding_column is None:
             rewards = [completion["reward"] for completion in completions]
             rewards = [math.nan if reward is None else reward for reward in rewards]
@@ -58,11 +62,11 @@ class RewardGrader:
         """Returns the fields of graded completions for their records.
 
         Args:
-            arguments (`Mapping[str, Any]`): What the functions get, as [`reward_arguments`] returns it.
+            arguments (`Mapping[str, Any]`): Arguments of the functions, as [`reward_arguments`] returns them.
             thinking_markers (`Sequence[ThinkingMarkers]`): Markers of each completion.
         """
         rewards = self._rewards(arguments, thinking_markers)
-        # These rewards are observed first, since they may be the first that show partial credit.
+        # The rule observes these rewards before it is asked, since they may be the first that show partial credit.
         self.correctness_rule.observe(torch.tensor(rewards.deciding))
         is_known = self.correctness_rule.is_known
         verdicts = []
@@ -82,12 +86,12 @@ class RewardGrader:
         functions = bind_thinking_markers(self.all_functions, thinking_markers)
         names = [get_callable_name(function) for function in functions]
         num_completions = len(arguments["completion_ids"])
-        # A row per completion and a column per function, with NaN for no reward, in float32 as in TRL's trainers.
+        # The table has shape (completions, functions), with NaN for no reward, in float32 as in TRL's trainers.
         table = reward_table(functions, names, arguments, num_completions).float()
         num_weighted = len(self.functions)
         weights = torch.tensor(self.weights or [1.0] * num_weighted)
         totals = weighted_task_rewards(table[:, :num_weighted], weights).tolist()
-        # Without a chosen column, the sum decides; with several functions, the rule then knows no correctness.
+        # Without a chosen column, the sum takes its place; with several functions, correctness is then not known.
         column = self.correctness_rule.deciding_column
         return _Rewards(totals, totals if column is None else table[:, column].tolist())
 

@@ -44,7 +44,7 @@ def samples_path(folder: str | Path, name: str) -> Path:
 
 
 def read_run(folder: str | Path) -> dict[str, Any]:
-    """Returns the content of a folder's `run.json`: model, engine, sampling and versions."""
+    """Returns the content of a folder's `run.json`: model, engine, sampling, versions and so on."""
     path = Path(folder) / RUN_FILE
     run: dict[str, Any] = json.loads(path.read_bytes())
     return run
@@ -54,12 +54,12 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     """Returns all problems of one benchmark's file, in order; none if the run has not begun with the benchmark. A last
     line that is incomplete because the run was killed is ignored.
 
-    Each problem has `index`, `id`, `question` (the text of its prompt's last message), `solution`, `columns` (for
-    reward functions without a solution: the columns of text and numbers that they may read) and `completions`, which
-    are dicts with `seed`, `text` (without special tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to
-    and including the last end of thinking), `cost` (if the run's `length_of` is neither of these), `finish_reason`
-    (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` if the completion could not be
-    graded) and `grader_failure` (the reason, or `None`).
+    Each problem has `index`, `id`, `question` (the text of its prompt's last message), `solution`, `columns` (without
+    a solution: the columns of text and numbers, which reward functions may read) and `completions`, which are dicts
+    with `seed`, `text` (without special tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to and
+    including the last end of thinking), `cost` (if the run's `length_of` is neither `completion` nor `thinking`),
+    `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` if not known),
+    `reward` (if reward functions graded; `None` for no reward) and `grader_failure` (the reason, or `None`).
     """
     if not Path(path).is_file():
         return []
@@ -73,7 +73,8 @@ def load_samples(folder: str | Path) -> pd.DataFrame:
     from 0 to k - 1.
 
     Raises:
-        `ValueError`: If the folder holds no run, or fewer or more problems than its `run.json` says.
+        `OSError`: If the folder holds no run.
+        `ValueError`: If the folder holds fewer or more problems than its `run.json` says.
     """
     problems_by_benchmark = {}
     for name, benchmark in read_run(folder)["benchmarks"].items():
@@ -94,13 +95,12 @@ def samples_frame(problems_by_benchmark: Mapping[str, Sequence[dict[str, Any]]])
     for name, problems in problems_by_benchmark.items():
         for problem in problems:
             for sample, completion in enumerate(problem["completions"]):
-                # Each row repeats the fields of the problem, such as its solution.
                 rows.append({"benchmark": name, **problem, "sample": sample, **completion})
-    # The list of all completions of a problem, which its rows repeat too, is not needed any more.
+    # The rows repeat all fields of the problem. The list of its completions is not needed any more.
     frame = pd.DataFrame(rows).drop(columns="completions")
     for column in ("is_correct", "reward"):
         if column in frame:
-            # True becomes 1.0, False 0.0, and None, for what could not be graded, NaN.
+            # True becomes 1.0, False 0.0, and None NaN.
             frame[column] = frame[column].astype(float)
     return frame
 
@@ -127,8 +127,8 @@ class EvaluatedRun:
     |---|---|
     | `accuracy`, `pass`, `majority` | avg@k, pass@k and maj@k, in [0, 1] |
     | `truncated_rate`, `no_answer_rate` | shares of completions, in [0, 1] |
-    | `completed_accuracy`, `truncated_accuracy` | of all completed and of all truncated ones, without an interval |
-    | `completed_reward`, `truncated_reward` | the same of rewards, if correctness is not known |
+    | `completed_accuracy`, `truncated_accuracy` | of completed and of truncated completions, without an interval |
+    | `completed_reward`, `truncated_reward` | their mean rewards, if correctness is not known |
     | `accuracy_within` | share of completions that are correct and within a budget, in [0, 1] |
     | `reward` | mean reward; if all rewards are in [0, 1] or in [-1, 1], so is its interval |
     | `tokens` | mean length |
@@ -156,13 +156,16 @@ class EvaluatedRun:
         return [*self.record["benchmarks"]]
 
     def knows_correctness(self, benchmark: str = OVERALL) -> bool:
-        """Returns whether a benchmark, or every benchmark, has an accuracy: not if several reward functions, or one
-        that gives partial credit, graded the completions and none was chosen to decide correctness, or if the chosen
-        one returned `None` for all of them."""
+        """Returns whether a benchmark, or by default every benchmark, has an accuracy.
+
+        It has none if several reward functions, or one that gives partial credit, graded the completions without a
+        `correctness_func`, or if this function returned `None` for all of them.
+        """
         return not math.isnan(self.estimate("accuracy", benchmark).value)
 
     def estimate(self, metric: str, benchmark: str = OVERALL) -> Estimate:
-        """Returns a metric, of `at` the first, with its interval; NaN if the run does not have it."""
+        """Returns a metric with its interval, at the first of several `at`; NaN if the run does not have the
+        metric."""
         is_metric = self.results["metric"] == metric
         is_benchmark = self.results["benchmark"] == benchmark
         rows = self.results.loc[is_metric & is_benchmark, ["value", "low", "high"]]
@@ -175,14 +178,15 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     """Loads the run of `leash eval` or `leash filter` in a folder; `label` replaces the label of the run.
 
     Raises:
+        `OSError`: If the folder holds no run.
         `ValueError`: If [`load_samples`] raises it, or if no completion of a benchmark could be graded.
     """
     run = read_run(folder)
     samples = load_samples(folder)
     check_graded(folder, samples)
     num_samples = run["num_samples"]
-    # Both are facts of the whole run, so that all benchmarks have the same metrics and the same kind of interval. If
-    # the target limits thinking, a mean of 0 is a result, too.
+    # `has_thinking` and `bounds` come from the whole run, so that all benchmarks have the same metrics and the same
+    # kind of interval. If the target limits thinking, a mean of 0 is a result, too.
     has_thinking = run["length_of"] == "thinking" or bool(samples["num_thinking_tokens"].any())
     bounds = reward_bounds(samples)
 
@@ -211,14 +215,14 @@ def check_graded(folder: str | Path, samples: pd.DataFrame) -> None:
 
 def only_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
     """Returns the completions of those problems of a benchmark that have at least one graded completion."""
-    # For each row the number of graded completions of its problem; `count` leaves NaN out.
+    # for each row the number of graded completions of its problem; `count` leaves NaN out
     num_graded = completions.groupby("id")[grade_column_name(completions)].transform("count")
     return completions[num_graded > 0]
 
 
 def grade_column_name(completions: pd.DataFrame) -> str:
-    """Returns the column that is NaN where a completion of a benchmark could not be graded. If the correctness of the
-    whole benchmark is unknown, a completion with a reward is graded."""
+    """Returns the column that is NaN for completions of a benchmark that could not be graded: `is_correct` or, if the
+    correctness of the whole benchmark is unknown and there are rewards, `reward`."""
     is_known = completions["is_correct"].notna().any()
     return "reward" if "reward" in completions and not is_known else "is_correct"
 
@@ -239,8 +243,8 @@ def have_comparable_overall(runs: Iterable[EvaluatedRun]) -> bool:
 
 
 def warning_line(runs: Sequence[EvaluatedRun]) -> str:
-    """Returns one line of warnings, or an empty string: of intervals over few problems, of completions that could not
-    be graded or were truncated, of unknown accuracy, and of code that differs between the runs."""
+    """Returns one line of warnings, which may be empty: about few problems, about completions that could not be graded
+    or were truncated, about unknown accuracy, and about code that differs between the runs."""
     warnings = [
         few_problems_warning(runs),
         ungraded_warning(runs),
@@ -253,8 +257,8 @@ def warning_line(runs: Sequence[EvaluatedRun]) -> str:
 
 
 def few_problems_warning(runs: Sequence[EvaluatedRun]) -> str:
-    """Returns a warning that names the benchmarks whose number of graded problems, the smallest of all runs, is below
-    `MIN_RELIABLE_PROBLEMS`; else an empty string."""
+    """Returns a warning that names the benchmarks with fewer than `MIN_RELIABLE_PROBLEMS` graded problems in a run;
+    empty if there are none."""
     results = pd.concat([run.results for run in runs])
     by_benchmark = results.groupby("benchmark", sort=False)
     num_graded = by_benchmark["num_graded"].min().drop(OVERALL)
@@ -268,8 +272,8 @@ def few_problems_warning(runs: Sequence[EvaluatedRun]) -> str:
 
 
 def ungraded_warning(runs: Sequence[EvaluatedRun]) -> str:
-    """Returns a warning that says where completions could not be graded: how many, in which benchmark and run, and
-    why; else an empty string."""
+    """Returns a warning that says how many completions could not be graded, in which benchmark and run, and why; empty
+    if there are none."""
     places = []  # such as "3 of aime24 in 'leash' (the first had no reward)"
     for run in runs:
         for name, completions in run.samples.groupby("benchmark", sort=False):
@@ -325,7 +329,7 @@ def cost_code_warning(runs: Iterable[EvaluatedRun]) -> str:
     """Returns a warning that names the cost functions whose code differs between the runs; else an empty string."""
     digests_by_name: dict[str, set[str]] = defaultdict(set)
     for run in runs:
-        # The module of a function has one digest; a notebook has none, as our own costs.
+        # The module of a function has one digest. Functions of notebooks and our own costs have none.
         digests = run.record.get("cost_code", {}).values()
         name = name_without_path(run.record["length_of"])
         digests_by_name[name].update(digests)

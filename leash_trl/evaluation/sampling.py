@@ -33,7 +33,7 @@ from leash_trl.run_folder import MODEL_FILES, read_trainer_state
 
 logger = logging.getLogger(__name__)
 
-# of a file of weights, so many evenly spaced pieces are read for its fingerprint, 8 MiB in all
+# The fingerprint of a file of weights reads this number of evenly spaced pieces, 8 MiB in all.
 NUM_PIECES = 128
 PIECE_BYTES = 2**16
 PROMPT_TEXT_FIELDS = ("prompt_suffix", "system_prompt", "prompt_ending")  # fields that put text into prompts
@@ -47,15 +47,20 @@ class SamplingPlan:
     """Settings of a sampling run, which determine its samples of given problems.
 
     Args:
+        decoding (`DecodingStrategy`), sampling (`SamplingSettings`): How completions are generated.
         num_samples (`int`): k, completions per problem.
         seed (`int`): Seed of the run. The seed of a completion is derived from it, the name of the data set, the id of
             the problem and the number of the completion.
-        batch_size (`int`): Number of completions to request at once, which are one unit of work. A killed run loses at
-            most one unit.
+        batch_size (`int`): Number of completions to request at once, rounded down to whole problems, at least one.
+            They are one unit of work; a killed run loses at most one unit.
         lenient (`bool`): Whether a completion without a box or an answer line may be correct.
         thinking_end (`str`): Text that ends the thinking of a completion.
-        length_of (`str`): What is measured of each completion beside its tokens, as in training.
+        chat_template_kwargs (`dict`): Arguments of the chat template for all prompts.
+        length_of (`str`): Cost that is measured of each completion beside its tokens, as in training.
         target_length (`float`): Target in the unit of `length_of`; `None` if there is none.
+
+    Raises:
+        `ValueError`: If `length_of` counts tool calls or turns.
     """
 
     decoding: DecodingStrategy = field(default_factory=DecodingStrategy)
@@ -97,8 +102,8 @@ def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Data
 def rendered_prompts(
     tokenizer: PreTrainedTokenizerBase, rows: Mapping[str, list[Any]], plan: SamplingPlan
 ) -> list[list[int]]:
-    """Returns the token ids of prompts, which the chat template renders with the plan's arguments and, if there is a
-    column of them, with those of each row."""
+    """Returns the token ids of prompts, which the chat template renders with the arguments of the plan and, if there
+    is a column of such arguments, of each row."""
     rendered = []
     for index, prompt in enumerate(rows["prompt"]):
         row = {column: values[index] for column, values in rows.items()}
@@ -115,13 +120,13 @@ def run_record(
     problems: dict[str, Dataset],
     references: dict[str, str],
 ) -> dict[str, Any]:
-    """Returns the content of `run.json`, which is everything that determines the samples of a run.
+    """Returns the content of `run.json`, except for the options that a command adds: what determines the samples of a
+    run, and its label.
 
-    `problems`, and the `references` by which the user named the data sets, are indexed by the short names of the data
-    sets.
+    `problems` are indexed by the short names of the data sets, and so are `references`, the names that the user gave.
     """
     path = model_path(model)
-    trainer_state = read_trainer_state(path) or {}  # none for a model that was not trained here
+    trainer_state = read_trainer_state(path) or {}  # empty for a model without one
     benchmarks = {
         name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
         for name, rows in problems.items()
@@ -144,8 +149,8 @@ def installed_versions() -> dict[str, str]:
 
 
 def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
-    """Returns a fingerprint of a model's weights: the commit of a model on the Hub, since branches change, or for a
-    folder the beginning of a SHA-256 of the names, sizes and contents of its files."""
+    """Returns a fingerprint of a model: for a folder 16 digits of a SHA-256 of the names, sizes and pieces of its
+    files of weights, configuration and tokenizer, else the commit on the Hub, since branches change."""
     if not Path(name).is_dir():
         return commit_on_hub(name, revision)
     paths: set[Path] = set()
@@ -172,8 +177,8 @@ def commit_on_hub(name: str, revision: str | None) -> str | None:
 
 
 def evenly_spaced_pieces(path: Path, size: int) -> Iterator[bytes]:
-    """Yields 8 MiB of a large file, in pieces from its first to its last byte, since training may have changed only
-    some layers; of a smaller file all bytes, which then are in several pieces."""
+    """Yields pieces of a file, from its first to its last byte: 8 MiB of a large file, since training may have changed
+    only some layers, and all bytes of a smaller one, in pieces that overlap."""
     last_start = max(0, size - PIECE_BYTES)
     with open(path, "rb") as file:
         for number in range(NUM_PIECES):
@@ -183,12 +188,12 @@ def evenly_spaced_pieces(path: Path, size: int) -> Iterator[bytes]:
 
 def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     """Raises `ValueError` if the problems or their prompts differ from those of `baseline`, the `run.json` of another
-    run. `run` has the [`PROMPT_TEXT_FIELDS`] of this one."""
+    run. `run` has the [`PROMPT_TEXT_FIELDS`] of the run with these problems."""
     fingerprints = {name: fingerprint(rows) for name, rows in problems.items()}
     baseline_fingerprints = {name: benchmark["fingerprint"] for name, benchmark in baseline["benchmarks"].items()}
     if fingerprints == baseline_fingerprints:
         return
-    # A fingerprint covers the prompts, so a text that only one of the runs puts into them may be the cause.
+    # Fingerprints also differ if only one of the runs puts a text into its prompts.
     for name in PROMPT_TEXT_FIELDS:
         if run.get(name) != baseline.get(name):
             raise ValueError(
@@ -210,23 +215,23 @@ def prepare_folder(
     """Writes `run.json` into a run's folder and returns how many problems of each data set the folder already holds.
 
     Completions on which the grader failed are graded again. Label and target of the run may change. If nothing is left
-    to sample, the installed versions may differ too; the record then keeps the versions of the samples.
+    to sample, the installed versions may differ, too, and the record keeps the versions with which it was sampled.
 
     Raises:
         `ValueError`: If the folder holds samples of another run; the message names the fields that differ.
-        `TrainingError`: If `length_of` is `checking` and a problem has no right answer that can be looked for.
+        `TrainingError`: If `length_of` is `checking` and a problem has no correct answer that can be searched for.
     """
     if plan.length_of == "checking":
         for rows in problems.values():
             check_right_answers(rows["solution"])
     stored = {name: read_lines(samples_path(folder, name)) for name in problems}
-    # A `run.json` without samples may be replaced. The folder may also have samples of other data sets.
+    # A `run.json` without samples may be replaced. Samples of any data set count, also of one that is not in
+    # `problems`.
     sample_files = (folder / "samples").glob("*.jsonl")
     if any(path.stat().st_size for path in sample_files):
         saved_run = read_run(folder)
         is_finished = all(len(stored[name]) == len(rows) for name, rows in problems.items())
         if is_finished:
-            # The record keeps the versions of the packages with which the samples were made.
             run = {**run, "versions": saved_run["versions"]}
         check_same_run(folder, saved_run, run)
     for name, lines in stored.items():
@@ -263,7 +268,7 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
     texts = [completion["text"] for completion in completions]
     verdicts = _grader_verdicts(texts, solutions, plan.lenient, markers)
     for completion, verdict in zip(completions, verdicts, strict=True):
-        completion.update(verdict)  # a completion is part of its line, which is written below
+        completion.update(verdict)  # this also changes `lines`, which contain the completion
     _write_lines(path, lines)
     logger.warning("%s: graded %d completions again", path, len(completions))
 
@@ -289,14 +294,13 @@ def stored_completions(folder: Path, names: Iterable[str]) -> Iterator[dict[str,
 
 
 def mark_correctness_unknown(folder: Path, names: Iterable[str]) -> None:
-    """Makes the correctness of all samples of these data sets unknown: those of the first units were graded before
-    the rewards showed partial credit."""
+    """Makes the correctness of all samples of these data sets unknown, because the first units were graded before the
+    rewards showed partial credit."""
     for name in names:
         path = samples_path(folder, name)
         lines = read_lines(path)
         for line in lines:
             for completion in line["completions"]:
-                # A reward with partial credit does not show whether an answer is correct, and `None` says so.
                 completion["is_correct"] = None
         _write_lines(path, lines)
 
@@ -314,18 +318,17 @@ def sample_in_units(
     An incomplete unit is sampled again as a whole, so that its completions equal those of an uninterrupted run; only
     the missing lines are written. Call [`prepare_folder`] first.
 
-    Yields the problems added to the file, in the form in which [`~leash_trl.evaluation.runs.read_lines`] returns
+    Yields for each unit the problems that were added to the file, as [`~leash_trl.evaluation.runs.read_lines`] returns
     them.
     """
     path = samples_path(folder, name)
     done = read_lines(path)
-    _write_lines(path, done)  # without the last line if the run was killed while it wrote it
+    _write_lines(path, done)  # drops a last line that is incomplete because the run was killed
     num_done = len(done)
     unit_size = max(1, plan.batch_size // plan.num_samples)  # in problems, since a unit holds whole problems
     first_unit = num_done // unit_size  # the first one that is not complete
     with open(path, "ab") as file:
         for start in range(first_unit * unit_size, len(problems), unit_size):
-            # All problems of an incomplete unit are sampled again, since results may depend on the batch.
             unit = sample_and_grade(engine, name, problems[start : start + unit_size], plan, reward_grader)
             lines = [{"index": index, **line} for index, line in enumerate(unit, start)]
             missing = [line for line in lines if line["index"] >= num_done]
@@ -337,8 +340,8 @@ def sample_in_units(
 
 @dataclass(frozen=True)
 class SampledCompletions:
-    """Completions, with the seed, the token ids and the text (without special tokens) of each. The markers of the
-    thinking know whether the prompt of the completion has opened it."""
+    """Completions, with the seed, the token ids and the text (without special tokens) of each, and with the markers of
+    its thinking, which know whether the prompt has opened the thinking."""
 
     seeds: list[int]
     token_ids: list[list[int]]
@@ -352,7 +355,7 @@ def sampled_completions(
     rows: Mapping[str, list[Any]],
     plan: SamplingPlan,
 ) -> SampledCompletions:
-    """Samples a completion for each row, of which the first k are the same problem, then the next k, and so on."""
+    """Samples a completion for each row. The first k rows are the same problem, then the next k, and so on."""
     tokenizer = engine.tokenizer
     prompts = rendered_prompts(tokenizer, rows, plan)
     seeds = []
@@ -367,7 +370,7 @@ def sampled_completions(
 
 
 def repeated(values: Sequence[Any], num_samples: int) -> list[Any]:
-    """Returns the values of problems for each of their completions.
+    """Repeats the value of each problem for its completions.
 
     Example:
         >>> repeated(["a", "b"], num_samples=2)
@@ -383,7 +386,7 @@ def sample_and_grade(
     plan: SamplingPlan,
     reward_grader: RewardGrader | None = None,
 ) -> list[dict[str, Any]]:
-    """Returns problems with k graded completions each, in the form of a file's lines, without the index."""
+    """Returns problems with k graded completions each, as in the lines of a file, without `index`."""
     repeated_rows = {column: repeated(values, plan.num_samples) for column, values in rows.items()}
     sampled = sampled_completions(engine, name, repeated_rows, plan)
     arguments = reward_arguments(repeated_rows, sampled.texts, sampled.token_ids)
@@ -410,14 +413,14 @@ def _measurements(
     thinking = ThinkingTokens(engine.tokenizer, ThinkingMarkers(plan.thinking_end))
     begin_in_thinking = [markers.begins_in_thinking for markers in sampled.markers]
     all_facts = facts_of_completions(sampled.token_ids, engine.eos_token_ids, begin_in_thinking, thinking=thinking)
-    # What the target limits may be a function of the user, which gets the arguments of a reward function.
+    # The cost may be a function of the user, which gets the arguments of a reward function.
     costs = costs_of(find_cost(plan.length_of), all_facts, arguments, engine.tokenizer.decode)
     measurements = []
     for facts, cost in zip(all_facts, costs, strict=True):
         measured = {
             "num_tokens": facts.num_tokens,
             "num_thinking_tokens": facts.num_thinking_tokens,
-            # equal to one of the numbers above if the target limits tokens or thinking tokens
+            # if the cost is tokens or thinking tokens, this is one of the fields above
             cost_column(plan.length_of): cost,
             "finish_reason": "length" if facts.is_truncated else "eos",
         }
@@ -428,8 +431,8 @@ def _measurements(
 def lines_of_problems(
     rows: Mapping[str, Sequence[Any]], completions: Sequence[dict[str, Any]], num_samples: int
 ) -> list[dict[str, Any]]:
-    """Returns the lines of problems, each with its `num_samples` completions, of which those of the first problem come
-    first."""
+    """Returns the lines of problems, each with its `num_samples` completions; `completions` has those of the first
+    problem first."""
     lines = []
     for problem in range(len(rows["id"])):
         row = {name: values[problem] for name, values in rows.items()}
@@ -446,8 +449,8 @@ def lines_of_problems(
 
 
 def columns_with_gold(row: Mapping[str, Any]) -> dict[str, str | int | float]:
-    """Returns the texts and numbers of a problem without a solution, one of which is the gold that the user's reward
-    function reads; nothing for a problem with a solution."""
+    """Returns the columns of text and numbers of a problem without a solution, since one of them may be the gold that
+    the user's reward function reads; nothing for a problem with a solution."""
     if row.get("solution") is not None:
         return {}
     columns = {}

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def shortest_correct_text(completions: Sequence[Mapping[str, Any]]) -> str | None:
-    """Returns the text of the shortest correct completion that ended by itself, `None` if there is none; for the
-    argument, see [`~leash_trl.evaluation.runs.read_lines`]."""
+    """Returns the text of the shortest correct completion that ended by itself; `None` if there is none. The argument
+    is described in [`~leash_trl.evaluation.runs.read_lines`]."""
     # A truncated completion may be correct, but would not teach the model to end.
     ended = [completion for completion in completions if completion["finish_reason"] != "length"]
     correct = [completion for completion in ended if completion["is_correct"]]
@@ -31,7 +31,7 @@ def prompt_completion_row(
 ) -> dict[str, Any]:
     """Returns a row in TRL's prompt-completion format, which `trl sft` turns into the tokens that the model generated.
 
-    A text that the chat template writes at the end of the prompt to begin the thinking becomes part of the completion,
+    If the chat template ends the prompt with a text that opens the thinking, this text becomes part of the completion,
     since the template does not write it before an assistant message.
 
     Args:
@@ -46,10 +46,10 @@ def prompt_completion_row(
     if isinstance(prompt, str):
         return {"prompt": prompt, "completion": text}
     options: dict[str, Any] = {"tokenize": False, **chat_template_kwargs}
-    # The text after which the model generated the completion.
+    # the text after which the model generated the completion
     prompt_text = str(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, **options))
     message = {"role": "assistant", "content": opening_of_thinking(prompt_text, thinking_end) + text}
-    # The text on which TRL will train.
+    # the text on which TRL will train
     trained_text = str(tokenizer.apply_chat_template([*prompt, message], **options))
     check_whole_in(trained_text, message["content"])
     row: dict[str, Any] = {"prompt": prompt, "completion": [message]}
@@ -72,7 +72,7 @@ def check_whole_in(trained_text: str, completion: str) -> None:
     the thinking; others change the blanks around it, which does no harm."""
     if without_blanks(completion) not in without_blanks(trained_text):
         raise ValueError(
-            f"chat_template leaves out a part of the completion {completion!r:.99}, perhaps its thinking, so it would "
+            f"chat_template leaves out a part of the completion {completion!r:.99}, perhaps its thinking, which would "
             "not be learned; set a template that writes all of an assistant message"
         )
 

@@ -21,7 +21,7 @@ from leash_trl.evaluation.runs import EvaluatedRun, have_comparable_overall, war
 from leash_trl.files import write_atomically
 
 
-# a legend is a sentence and a list of terms, a line each
+# A legend is a sentence, followed by a list of terms, one per line.
 SUMMARY_LEGEND = (
     "Results in %, with 95 % intervals over problems; differences are in percentage points, with intervals over the "
     "differences of each problem.\n"
@@ -47,8 +47,8 @@ def format_percent(share: float) -> str:
 
 
 def format_tokens(count: float, sign: str = "") -> str:
-    """Formats a number of tokens, without decimals from 1,000 on: `16,912`, `46.0`; with the `sign` of `"+z"`, a
-    difference: `-1,024`, `+0.0`."""
+    """Formats a number of tokens, without decimals from 1,000 on, as `16,912` or `46.0`, or a difference of such
+    numbers, with `sign="+z"`, as `-1,024` or `+0.0`; NaN becomes empty text."""
     if pd.isna(count):
         return ""
     return f"{count:{sign},.0f}" if abs(count) >= 1000 else f"{count:{sign},.1f}"
@@ -68,12 +68,12 @@ def format_cost(number: float, length_of: str, sign: str = "") -> str:
 
 
 def format_number(number: float, sign: str = "") -> str:
-    """Formats a number without a unit to three digits; for `sign`, see [`format_tokens`]."""
+    """Formats a number with three significant digits; for `sign`, see [`format_tokens`]."""
     return "" if pd.isna(number) else f"{number:{sign}.3g}"
 
 
 def format_points(share: float) -> str:
-    """Formats a difference of shares in percentage points, or a relative difference in percent: `-50.0`, `+0.0`."""
+    """Formats a difference of shares in percentage points, or a relative difference in percent, as `-50.0`."""
     return f"{100 * share:+z.1f}"
 
 
@@ -112,7 +112,7 @@ def escaped(text: str) -> str:
     return re.sub(r"([|*`])", r"\\\1", text)
 
 
-# for each metric its name in the literature, with `at`, k and what the run's target limits, and how to format it
+# for each metric its name in the literature, with fields for `at`, k and the run's cost, and how to format it
 METRICS: dict[str, tuple[str, Callable[..., str]]] = {
     "accuracy": ("Avg@{k}", format_percent),
     "pass": ("pass@{at:.0f}", format_percent),
@@ -141,7 +141,7 @@ METRICS: dict[str, tuple[str, Callable[..., str]]] = {
     "cost_change": ("Δ {cost}", partial(format_cost, sign="+z")),
     "relative_tokens_change": ("Δ tokens (%)", format_points),
 }
-COST_METRICS = ("cost", "cost_change")  # formatted by what the run's target limits
+COST_METRICS = ("cost", "cost_change")  # their format depends on the run's `length_of`
 
 
 SUMMARY_METRICS = (
@@ -164,7 +164,7 @@ def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
     has_overall = have_comparable_overall([run])
     cells = metric_cells(run, run.results, has_overall)  # a column per benchmark
     num_problems = run.results.groupby("benchmark")["num_problems"].first().astype(str)
-    # A first row with the numbers of problems, in the order of the columns.
+    # The first row has the number of problems of each column.
     problems_row = num_problems[[*cells]].to_frame("problems").T
     table = pd.concat([problems_row, cells])
     table = table.rename_axis("metric").reset_index()
@@ -201,9 +201,8 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
 
 
 def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
-    """Returns score, tokens and thinking tokens with their intervals, the spread of the tokens, and the scores of
-    completed and of truncated completions if any was truncated, one row per benchmark and run."""
-    # Scores of completed and of truncated completions differ from the others only if some were truncated.
+    """Returns the table of [`SUMMARY_METRICS`], with [`METRICS_BY_ENDING`] if any completion was truncated, one row
+    per benchmark and run."""
     are_truncated = any(run.estimate("truncated_rate").value > 0 for run in runs)
     metrics = SUMMARY_METRICS + METRICS_BY_ENDING if are_truncated else SUMMARY_METRICS
     has_overall = have_comparable_overall(runs)
@@ -216,14 +215,14 @@ def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
         parts.append(cells)
     # A run may lack a metric, so its cell is empty.
     table = pd.concat(parts).fillna("")
-    # Brings the rows of each benchmark together.
+    # This brings the rows of each benchmark together.
     return pd.concat([rows for _, rows in table.groupby("benchmark", sort=False)])
 
 
 def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd.DataFrame:
     """Returns numbers with their intervals, one row per metric and one column per benchmark, with a column for the
     mean over benchmarks if `has_overall` is true."""
-    # By benchmark and heading, such as {"aime24": {"pass@4": "62.5 [40.0, 80.1]"}}.
+    # cells by benchmark and heading, such as {"aime24": {"pass@4": "62.5 [40.0, 80.1]"}}
     cells: dict[str, dict[str, str]] = {}
     length_of = run.record["length_of"]
     for row in rows.itertuples():
@@ -247,7 +246,7 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
     rows = run.results
     if baseline:
         rows = pd.concat([rows, changes_from_baseline(run, baseline)], ignore_index=True)
-    # `step` is the number of policy updates of the model, or None if it was not trained here.
+    # `step` is the number of policy updates of the model, or None if it has no trainer state.
     names = {
         "label": run.label,
         "model": run.record["model"],

@@ -55,12 +55,13 @@ def pareto_figure(
             intervals `score_interval_low` and so on. Rows of several seeds have intervals over seeds, other rows over
             problems. Further columns have settings, which distinguish rows of the same name and target.
         width (`float`): Width in inches.
-        training (`Mapping[str, Sequence[Series]]`): Accuracy of the training batches of each run, indexed by the
-            number of tokens generated so far, by the method and settings of [`method_with_settings`].
+        training (`Mapping[str, Sequence[Series]]`): For each method with its settings, as [`method_with_settings`]
+            returns it, one series per run: accuracy of the training batches, indexed by the number of tokens
+            generated so far.
 
     Returns:
-        `Figure`: 10 by 6.5 inches, or 10.5 inches high with the second panel; 5.5 inches high if narrower. The label
-            lists the numbers of the first panel for screen readers.
+        `Figure`: 6.5 inches high, or 5.5 if narrower than 10 inches; 10.5 with the second panel. The label lists the
+            numbers of the first panel for screen readers.
     """
     height_without_training = 6.5 if width >= style.WIDE_INCHES else 5.5
     height = 10.5 if training else height_without_training
@@ -82,8 +83,9 @@ def pareto_figure(
 
 
 def _label_axes(axis: Axes, points: pd.DataFrame, has_targets: bool) -> None:
-    """Says what the axes are, and over what the intervals are: seeds, problems, or both if rows differ in this."""
-    # For each row except the base; several seeds are such as "0 1 2".
+    """Labels the axes, and says whether the intervals are over seeds, over problems, or over both in different
+    rows."""
+    # for each row except the base; the text for several seeds is such as "0 1 2"
     has_several_seeds = points["seeds"][1:].str.contains(" ")
     samples = np.where(has_several_seeds, "seeds", "problems")
     interval = f"with 95 % interval over {' or '.join(dict.fromkeys(samples))}"
@@ -93,8 +95,8 @@ def _label_axes(axis: Axes, points: pd.DataFrame, has_targets: bool) -> None:
 
 
 def _targets_in_tokens(points: pd.DataFrame) -> list[float]:
-    """Returns the targets of the points; none if they are in another unit than tokens, which the axis has."""
-    # The column says what each target limits, and exists only if a target limits something else than tokens.
+    """Returns the targets of the points; none if a target is not in tokens, the unit of the axis."""
+    # The column exists only if a target limits something else than tokens.
     if "target_of" in points:
         return []
     targets = points["target_length"].dropna()
@@ -103,13 +105,14 @@ def _targets_in_tokens(points: pd.DataFrame) -> list[float]:
 
 def _drawn_curves(points: pd.DataFrame) -> list[DrawnCurve]:
     """Returns the base in black, and the curves of the other rows, sorted by target or, without targets, by tokens."""
-    # Such as "ALP, alpha 0.5", where `name` is "ALP".
+    # such as "ALP, alpha 0.5", where `name` is "ALP"
     labels = [method_with_settings(row) for row in points.to_dict("records")]
     points = points.assign(label=labels)
     base_look = {"color": "black", "marker": "d"}
     curves = [DrawnCurve(labels[0], points[:1], base_look)]
     for _, method in points[1:].groupby("name", sort=False):
-        # A curve over different settings has the name of the method. Settings with the same targets have curves apart.
+        # If each target occurs once, the points are one curve with the name of the method, even if settings differ.
+        # Otherwise each combination of settings has its own curve.
         has_repeats = method["target_length"].dropna().duplicated().any()
         label_column = "label" if has_repeats or method["label"].nunique() == 1 else "name"
         for label, rows in method.groupby(label_column, sort=False):
@@ -178,7 +181,7 @@ def _draw_training(
 
 
 def pareto_points(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
-    """Returns the points of [`pareto_figure`]: accuracy, or reward if it is not known, and tokens, of all
+    """Returns the points of [`pareto_figure`]: accuracy, or reward if accuracy is not known, and tokens, as means over
     benchmarks."""
     rows = []
     for run in runs:
@@ -221,7 +224,8 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
 
 def _set_budget_ticks(axis: Axes, budgets: set[int]) -> None:
     """Makes the axis of budgets logarithmic, with ticks at powers of two, such as `512` and `1k`."""
-    # Powers of two have a single bit. The largest budget, the generation limit, may be none, and has no tick then.
+    # Powers of two have a single bit. The largest budget is the generation limit; if it is no power of two, it has no
+    # tick.
     ticks = sorted(budget for budget in budgets if budget.bit_count() == 1)
     tick_labels = [f"{tick // 1024}k" if tick % 1024 == 0 else str(tick) for tick in ticks]
     axis.set_xscale("log", base=2)

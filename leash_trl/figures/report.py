@@ -52,8 +52,8 @@ from leash_trl.run_folder import (
 )
 
 
-MAX_GOLD_CHARACTERS = 200  # characters; a heading cuts golds longer than this
-MAX_LISTED_TARGETS = 4  # listed in a cell; a schedule or targets of single prompts have more
+MAX_GOLD_CHARACTERS = 200  # a heading cuts longer golds
+MAX_LISTED_TARGETS = 4  # largest number that a cell lists; a schedule may have more
 NOT_EVALUATED_SENTENCE = (
     "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
 )
@@ -90,8 +90,8 @@ Block = str | Table | CaptionedFigure | CompletionPair  # a text is a paragraph
 
 
 class Section(NamedTuple):
-    """A section of the page, with the sentences that it adds to the top of the page, and blocks to look things up,
-    which the page folds."""
+    """A section of the page: its blocks, the sentences that it adds to the top of the page (`headline`), and further
+    blocks (`details`), which the HTML page folds."""
 
     title: str
     blocks: Sequence[Block]
@@ -106,7 +106,7 @@ def write_report(paths: Sequence[Path], folder: Path, title: str) -> None:
     """
     folders = find_runs(paths)
     sections = sections_of(folders["training"], folders["comparison"], load_evaluated_runs(folders["evaluation"]))
-    # Files are written last, so that an error above leaves none.
+    # Files are written last, so that an error before leaves no files.
     for section in sections:
         for block in section.blocks:
             if isinstance(block, CaptionedFigure):
@@ -155,7 +155,7 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
 
 def comparison_section(folder: Path, name: str) -> Section:
     """Builds the section of a folder of `leash compare`; `name` is the file name of its figure."""
-    # The page of the comparison begins with paragraphs, which are shown as plain text, without backticks.
+    # The paragraphs at the start of the comparison's page are shown as plain text, without backticks.
     page = (folder / "table.md").read_text(encoding="utf-8").replace("`", "")
     text_before_table, _, _ = page.partition("\n\n| ")
     blocks: list[Block] = [*text_before_table.split("\n\n")]
@@ -190,14 +190,14 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
 
 
 class Changes(NamedTuple):
-    """What changed from the first run, in a sentence and, if both runs have the same problems, in a table."""
+    """Changes from the first run, in a sentence and, if both runs have the same problems, in a table."""
 
     sentence: str
     table: Table | None = None
 
 
 def _changes_from(base: EvaluatedRun, run: EvaluatedRun) -> Changes:
-    """Returns the changes of a run; a run on other problems has results of its own on the page, but no changes."""
+    """Returns the changes of a run from the base; for a run on other problems, a sentence that says so."""
     try:
         changes = changes_from_baseline(run, base)
     except ValueError as error:
@@ -222,7 +222,7 @@ def _benchmark_tables(runs: Sequence[EvaluatedRun]) -> list[Table]:
 
 def _num_problems_text(run: EvaluatedRun) -> str:
     """Returns the size of an evaluation, such as "60 problems of 2 benchmarks"."""
-    # The last row is a mean over benchmarks, with the number of problems of all of them.
+    # The last row is a mean over benchmarks, and has the number of problems of all benchmarks.
     problems = f"{run.results['num_problems'].iloc[-1]:,} problems"
     return problems if len(run.benchmarks) == 1 else f"{problems} of {len(run.benchmarks)} benchmarks"
 
@@ -235,12 +235,12 @@ def results_sentence(run: EvaluatedRun) -> str:
     else:
         score = f"mean reward {with_interval(run.estimate('reward'), '{:.3f}'.format)}"
     length = with_interval(run.estimate("tokens"), format_tokens)
-    return f"{run.label}, on {_num_problems_text(run)}: {score}, {length} tokens per response; no baseline is given."
+    return f"{run.label}, on {_num_problems_text(run)}: {score}, {length} tokens per completion; no baseline is given."
 
 
 def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> str:
-    """Returns a sentence on the [`changes_from_baseline`] of a run: of tokens, and of another cost and accuracy where
-    there are any.
+    """Returns a sentence on the [`changes_from_baseline`] of a run: the change of tokens, and those of another cost
+    and of accuracy, if there are any.
 
     A change is significant if its interval does not include zero.
     """
@@ -253,7 +253,7 @@ def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame
     ]
     parts = []
     for metric, template, formatter in formats:
-        # There is no change of accuracy if it is not known, and none of a cost where it is tokens.
+        # There is no change of accuracy if it is not known, and none of a cost other than tokens if none was measured.
         if metric not in overall.index:
             continue
         estimate = Estimate(*overall.loc[metric, ["value", "low", "high"]])
@@ -265,8 +265,8 @@ def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame
 
 
 def _result_figures(runs: Sequence[EvaluatedRun]) -> list[Block]:
-    """Returns the figures of means over benchmarks: none if the accuracy of a run is not known, and a sentence if the
-    runs have different benchmarks, whose means cannot be compared."""
+    """Returns the figures of means over benchmarks. There are none if the accuracy of a run is not known; if the runs
+    have different benchmarks, whose means cannot be compared, the result is a sentence that says so."""
     if len({frozenset(run.benchmarks) for run in runs}) > 1:
         return [NO_OVERALL_SENTENCE]
     if not all(run.knows_correctness() for run in runs):
@@ -284,7 +284,7 @@ def _result_figures(runs: Sequence[EvaluatedRun]) -> list[Block]:
 
 def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Table:
     """Returns a table with one row per setting and one column per run; settings that no run has are left out."""
-    # Runs may have different settings; those that a run does not have are empty.
+    # Runs may have different settings; the cell of a setting that a run does not have is empty.
     frame = pd.DataFrame(settings, dtype=object).dropna(how="all").fillna("").astype(str)
     return Table(frame.rename_axis("setting").reset_index(), caption)
 
@@ -311,8 +311,8 @@ def completion_pairs(runs: Sequence[EvaluatedRun]) -> list[CompletionPair]:
 
 
 def _paired_samples(run: EvaluatedRun, base: EvaluatedRun) -> pd.DataFrame:
-    """Returns a row per sample that both runs have; its columns of the first run end in `_before`, as `text_before`
-    does."""
+    """Returns a row per sample that both runs have; the columns of the base end in `_before`, such as
+    `text_before`."""
     samples = samples_with_text_keys(run)
     base_samples = samples_with_text_keys(base)
     return pd.merge(samples, base_samples, on=[*PROBLEM_KEY, "sample"], suffixes=("", "_before"))
@@ -326,13 +326,13 @@ def _median_pair(pairs: pd.DataFrame) -> "pd.Series[Any]":
 
 
 def _completion_pair(reason: str, pair: "pd.Series[Any]", run: EvaluatedRun, base: EvaluatedRun) -> CompletionPair:
-    """Returns what is shown of a row of [`_paired_samples`]."""
+    """Returns the block that shows a row of [`_paired_samples`]."""
     completions = []
     for label, ending in ((base.label, "_before"), (run.label, "")):
         verdict = {1.0: "correct", 0.0: "incorrect"}.get(pair[f"is_correct{ending}"], "not graded")
         completion_title = f"{label}: {pair[f'num_tokens{ending}']:,} tokens, {verdict}"
         completions.append((completion_title, pair[f"text{ending}"]))
-    # Without a solution, a reward function finds the gold in a column of the data set, so all columns are shown.
+    # Without a solution, the gold is in some column that the reward function reads, so all columns are shown.
     gold = pair["solution"] or pair["columns"] or "unknown"
     gold = shorten(str(gold), MAX_GOLD_CHARACTERS, placeholder="...")
     title = f"{reason}: {pair['id']} of {pair['benchmark']}, reference answer {gold}"
@@ -346,7 +346,7 @@ def training_section(paths: Sequence[Path]) -> Section:
     """
     runs = load_labeled_curves(paths)
     settings = {run.attrs["label"]: saved_settings(path) for path, run in zip(paths, runs, strict=True)}
-    # A row of the table for each run, such as {"run": "leash", "steps": "80", "first length": "60.1"}.
+    # a row of the table for each run, such as {"run": "leash", "steps": "80", "first length": "60.1"}
     numbers = [final_numbers_row(run) for run in runs]
     headline = [_training_sentence(row, settings[row["run"]]) for row in numbers]
     blocks: list[Block] = []
@@ -363,8 +363,8 @@ def training_section(paths: Sequence[Path]) -> Section:
 
 
 def _training_sentence(numbers: Mapping[str, str], settings: Mapping[str, Any]) -> str:
-    """Returns a sentence on what a run trained and how its batches changed, by its [`final_numbers_row`] and its
-    [`saved_settings`]."""
+    """Returns a sentence on what a run trained and how its batches changed. `numbers` is its [`final_numbers_row`],
+    `settings` its [`saved_settings`]."""
     model = settings.get("model_name_or_path", "a model")
     method = settings["length_control"] or "no length control"
     parts = [f"{numbers['run']}: {model} trained with {method} for {numbers['steps']} updates"]
@@ -386,11 +386,11 @@ def saved_settings(path: Path) -> dict[str, Any]:
 
 def final_numbers_row(run: pd.DataFrame) -> dict[str, str]:
     """Returns a run's row in the table of training runs."""
-    # Means over the first and over the last ten batches; NaN, whose cell is empty, for what was not logged.
+    # means over the first and over the last ten batches; NaN, with an empty cell, for numbers that were not logged
     first_length, last_length = _first_and_last_means(run, "mean_length")
     first_accuracy, last_accuracy = _first_and_last_means(run, "accuracy")
     _, last_satisfaction = _first_and_last_means(run, "satisfaction_rate")
-    spans = target_spans(run.reset_index())  # of the same target
+    spans = target_spans(run.reset_index())
     lambdas = logged_curve(run, "leash/lambda")
     generated_tokens = logged_curve(run, "leash/generated_tokens")
     return {
@@ -411,7 +411,7 @@ def final_numbers_row(run: pd.DataFrame) -> dict[str, str]:
 
 
 def _targets_cell(run: pd.DataFrame, spans: Sequence[TargetSpan]) -> str:
-    """Returns the targets of a run, and from which step on if they changed."""
+    """Returns the targets of a run, each with its first step if the target changed; empty without targets."""
     if not spans:
         return "of each prompt" if MEAN_TARGET_KEY in run else ""
     if len(spans) > MAX_LISTED_TARGETS:
@@ -424,7 +424,7 @@ def _targets_cell(run: pd.DataFrame, spans: Sequence[TargetSpan]) -> str:
 
 def _steps_to_target(run: pd.DataFrame, spans: Sequence[TargetSpan]) -> str:
     """Returns the step of the first batch with a mean length at or under the target, or `"never"`; empty without
-    batches or without a target that held for the whole run."""
+    batches, and without a single target for the whole run."""
     lengths = logged_curve(run, "leash/mean_length")
     if len(spans) != 1 or lengths.empty:
         return ""
@@ -433,8 +433,7 @@ def _steps_to_target(run: pd.DataFrame, spans: Sequence[TargetSpan]) -> str:
 
 
 def _first_and_last_means(run: pd.DataFrame, key: str) -> tuple[float, float]:
-    """Returns the means of the first and of the last logged values, which overlap only for a single value; NaN if
-    there are none."""
+    """Returns the means of the first and of the last logged values; NaN if there are none."""
     values = logged_curve(run, f"leash/{key}")
     # A run may have logged evaluations only.
     if values.empty:

@@ -26,7 +26,6 @@ def run_types(path: Path) -> list[str]:
 
     A training run whose evaluation was saved in the same folder has two types.
     """
-    # The files by which each type of run is recognized.
     types = []
     if (path / "table.csv").is_file() and (path / "seeds.csv").is_file():
         types.append("comparison")
@@ -39,7 +38,8 @@ def run_types(path: Path) -> list[str]:
 
 
 def find_runs(paths: Sequence[Path], types: Sequence[str] = RUN_TYPES) -> dict[str, list[Path]]:
-    """Returns the paths of runs by type. A folder that is not a run of these types is searched for runs."""
+    """Returns the paths of runs by type. A folder that is no run of these types is searched for runs; raises
+    `ValueError` if there are none."""
     runs: list[tuple[str, Path]] = []  # type and path
     for path in paths:
         runs_at_path = _runs_at(path, types)
@@ -63,13 +63,13 @@ def _runs_at(path: Path, types: Sequence[str]) -> list[tuple[str, Path]]:
 
 
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
-    """Loads evaluated runs, and adds the folders to the labels of `leash eval` where these are equal."""
+    """Loads evaluated runs, and adds the folder to the label of each run whose label is not unique."""
     labels = {folder: read_run(folder)["label"] for folder in folders}
     return [load_evaluated_run(folder, label) for folder, label in _unique_labels(labels).items()]
 
 
 def load_labeled_curves(paths: Sequence[Path]) -> list[pd.DataFrame]:
-    """Loads the curves of several runs with [`load_curves`], and adds the paths to equal labels."""
+    """Loads the curves of several runs with [`load_curves`], and adds the path to each label that is not unique."""
     runs = {path: load_curves(path) for path in paths}
     labels = {path: run.attrs["label"] for path, run in runs.items()}
     for path, label in _unique_labels(labels).items():
@@ -78,7 +78,7 @@ def load_labeled_curves(paths: Sequence[Path]) -> list[pd.DataFrame]:
 
 
 def _unique_labels(labels: Mapping[Path, str]) -> dict[Path, str]:
-    """Returns the labels, with the paths added to equal ones."""
+    """Returns the labels, with the path added to each label that is not unique."""
     counts = Counter(labels.values())
     unique_labels = {}
     for path, label in labels.items():
@@ -87,7 +87,8 @@ def _unique_labels(labels: Mapping[Path, str]) -> dict[Path, str]:
 
 
 def draw_figure(name: str, paths: Sequence[Path]) -> Figure:
-    """Draws the figure with the given name: `dynamics`, `training`, `budget` or `pareto`."""
+    """Draws the figure with the given name: `dynamics`, `training`, `budget` or `pareto`. For `pareto`, a single path
+    may also be that of a comparison."""
     if name in ("dynamics", "training"):
         curves = load_labeled_curves(find_runs(paths, ["training"])["training"])
         return dynamics_figure(curves) if name == "dynamics" else training_figure(curves)
@@ -105,7 +106,7 @@ def draw_figure(name: str, paths: Sequence[Path]) -> Figure:
 
 
 def _comparison_table(paths: Sequence[Path]) -> Path | None:
-    """Returns the table of a comparison that a single path names, itself or by its folder; `None` if it names none."""
+    """Returns the file of a comparison's table if a single path is this file or its folder, else `None`."""
     if len(paths) > 1:
         return None
     (table,) = paths
@@ -115,11 +116,8 @@ def _comparison_table(paths: Sequence[Path]) -> Path | None:
 
 
 def _check_comparable(runs: Sequence[EvaluatedRun]) -> None:
-    """Checks that all runs have the same benchmarks, whose means are drawn, and that all or none have an accuracy.
-
-    Raises:
-        `ValueError`: If that is not the case.
-    """
+    """Raises `ValueError` if runs have different benchmarks, whose means are drawn, or if only some runs have an
+    accuracy."""
     first = runs[0]
     for run in runs:
         if {*run.benchmarks} != {*first.benchmarks}:

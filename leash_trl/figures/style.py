@@ -23,8 +23,8 @@ WIDE_INCHES = 10.0  # width in inches of a figure for a wide page
 NARROW_INCHES = 5.6  # width in inches of a figure that is readable on a phone
 HEADROOM = 0.05  # free share of an axis above its highest value
 LEGEND_CHARACTERS_PER_INCH = 10  # characters of labels that fit into one inch
-# Six colors after Paul Tol's vibrant scheme, green and brown. All have a contrast of at least 3:1 with the background
-# of a light and of a dark page. Black is reserved for elements that follow the page's text color.
+# Eight colors: six after Paul Tol's vibrant scheme, green and brown. All have a contrast of at least 3:1 with the
+# background of light and dark pages. Black is reserved for elements that follow the page's text color.
 COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00", "#3f9142", "#a9714b")
 TARGET_LOOK: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.2}  # of the line at a target
 NEUTRAL = "#808080"  # color of grids
@@ -68,12 +68,12 @@ def line_style(index: int) -> dict[str, Any]:
 def line_and_marker_style(index: int) -> dict[str, Any]:
     """Returns the color, marker and dashes of a curve by its index; 64 curves are distinguishable."""
     turn, color = divmod(index, len(COLORS))
-    marker = MARKERS[(color + turn) % len(MARKERS)]  # in each turn through the colors, another marker has a color
+    marker = MARKERS[(color + turn) % len(MARKERS)]  # in each turn, every color gets another marker
     return {"color": COLORS[color], "marker": marker, "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:
-    """Draws a line over the index; a single value is drawn as a dot, and nothing without values.
+    """Draws a line over the index of a curve. A single value becomes a dot; an empty curve is not drawn.
 
     Legends omit labels that begin with an underscore.
     """
@@ -97,7 +97,7 @@ def label_steps(axis: Axes, label: str) -> None:
 
 
 def set_y_limits(axis: Axes) -> None:
-    """Sets the limits of the y-axis: from zero, or below a negative minimum, to above the maximum."""
+    """Sets the limits of the y-axis: from zero, or from below a negative minimum, to above zero and the maximum."""
     low = min(axis.dataLim.y0, 0.0)
     high = max(axis.dataLim.y1, 0.0)
     room = HEADROOM * (high - low) or 1.0
@@ -110,8 +110,7 @@ def draw_legend_above(axis: Axes) -> None:
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) <= 1:
         return
-    # The width of an entry in characters, about six of which are the line before its label. An inch has room for
-    # `LEGEND_CHARACTERS_PER_INCH` of them.
+    # The width of an entry in characters, of which the line before its label takes about six.
     label_width = max(map(len, labels)) + 6
     most_columns = max(1, int(LEGEND_CHARACTERS_PER_INCH * figure.get_figwidth() // label_width))
     columns = min(most_columns, len(labels))
@@ -126,7 +125,8 @@ def draw_legend_above(axis: Axes) -> None:
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure in the format of the extension; an SVG file has a dark mode and the label as description."""
+    """Writes a figure in the format of the path's extension. An SVG file gets a dark mode, and the figure's label as
+    its description."""
     image_format = Path(path).suffix.removeprefix(".").lower()
     image = _image_bytes(figure, image_format)
     if image_format == "svg":
@@ -141,7 +141,7 @@ def _image_bytes(figure: Figure, image_format: str, is_transparent: bool = False
     """Returns the content of an image file, the same for the same figure."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # a dollar sign in a label does not start a formula
-    # Layouts differ by rounding errors between drawings, so the layout of the first drawing is fixed.
+    # A second drawing would change the layout by rounding errors, so the layout of the first drawing is kept.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     buffer = io.BytesIO()

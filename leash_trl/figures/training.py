@@ -44,22 +44,22 @@ def load_curves(path: str | Path) -> pd.DataFrame:
 
     Returns:
         `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, with NaN for missing
-        values. The index `step` counts optimizer steps. The `attrs` have `label`, the name of the run's folder,
-        `length_of`, what its lengths are, and `advice`, what was said of it, each with `step` and `text`.
+        values. The index `step` counts policy updates. The `attrs` have `label`, the name of the run's folder;
+        `length_of`, the cost that the target limits; and `advice`, a list of the advice, each with `step` and `text`.
     """
     return curves_from_state(newest_trainer_state(path), Path(path).resolve().name)
 
 
 def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFrame:
     """Returns the curves in a `trainer_state.json`, in the format of [`load_curves`]."""
-    # By step, such as {5: {"leash/lambda": 0.1, "eval_leash/accuracy": 0.5}}. A batch and an evaluation of the same
-    # step are separate entries of the history, which become one row.
+    # rows by step, such as {5: {"leash/lambda": 0.1, "eval_leash/accuracy": 0.5}}; a batch and an evaluation of the
+    # same step are separate entries of the history, and become one row
     rows: dict[int, dict[str, Any]] = {}
     for entry in trainer_state["log_history"]:
         rows.setdefault(entry["step"], {}).update(entry)
     curves = pd.DataFrame.from_dict(rows, orient="index").rename_axis("step").sort_index()
     curves = curves.drop(columns="step", errors="ignore")  # a run without a log has no such column
-    # What is not a number becomes NaN, and a column of nothing else is left out.
+    # Values that are not numbers become NaN, and columns without any number are left out.
     curves = curves.apply(pd.to_numeric, errors="coerce")
     curves = curves.dropna(axis="columns", how="all")
     # The saved states of callbacks, by name: that of length control, and the advice on the run.
@@ -79,7 +79,8 @@ def logged_curve(curves: pd.DataFrame, key: str) -> "pd.Series[float]":
 
 
 def split_by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
-    """Splits the curves of a run by budget, as in `leash/mean_length/low`; without budgets, returns the run.
+    """Splits the curves of a run by budget: `leash/mean_length/low` is the curve `leash/mean_length` of budget `low`.
+    Without budgets, returns the run alone.
 
     Example:
         >>> values = {"leash/lambda": [1.0], "leash/lambda/low": [0.0], "leash/target_length/low": [64.0]}
@@ -124,7 +125,7 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
         `Figure`: 16 by 3.6 inches (19.2 by 3.6 with six panels); in two columns, 5.6 inches wide and 2.6 per row.
     """
     lines = _curves_to_draw(runs)
-    # By the key of the curve that a panel shows.
+    # the title of each panel by the key of the curve that it shows
     titles = {**PANEL_TITLES, LENGTH_KEY: length_title(runs)}
     for key, title in OPTIONAL_PANEL_TITLES.items():
         if any(key in line for line in lines):
@@ -144,7 +145,7 @@ def _draw_panels(
     lines: Sequence[pd.DataFrame],
     draw: Callable[..., None],
 ) -> None:
-    """Draws a panel for each key of `titles`, with a line for each run, by a function with the arguments of
+    """Draws a panel for each key of `titles`, with a line for each run. `draw` draws a line, with the arguments of
     [`~leash_trl.figures.style.draw_line`]."""
     for axis, key in zip(axes, titles, strict=True):
         for index, line in enumerate(lines):
@@ -168,7 +169,7 @@ def _draw_batches(axis: Axes, batches: "pd.Series[float]", label: str, **look: A
 
 
 def length_title(runs: Sequence[pd.DataFrame]) -> str:
-    """Returns what the mean lengths of runs are, such as "Mean thinking (tokens)" or "Mean tool calls"."""
+    """Returns a title for the mean lengths of runs, such as "Mean thinking (tokens)" or "Mean tool calls"."""
     costs = {run.attrs["length_of"] for run in runs}  # such as {"completion", "tool_calls"}
     if len(costs) > 1:
         return "Mean of " + ", ".join(sorted(costs))
@@ -180,8 +181,8 @@ def length_title(runs: Sequence[pd.DataFrame]) -> str:
 
 
 def _panel_grid(num_panels: int, columns: int) -> tuple[Figure, list[Axes]]:
-    """Creates a figure with its panels side by side or, for a narrow page, in fewer than four columns."""
-    # The paper's four panels are 16 inches wide; with more than five, the figure is wider.
+    """Creates a figure with all panels side by side or, for fewer than four columns, in several rows."""
+    # The paper's figure of four panels is 16 inches wide; six panels need more.
     if columns >= len(PANEL_TITLES):
         return style.new_figure(3.2 * max(num_panels, 5), 3.6, columns=num_panels)
     # The last row may have empty panels, which are removed.
@@ -198,8 +199,8 @@ def _curves_to_draw(runs: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
 
 
 def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
-    """Draws dotted lines for the targets: a single one of all lines over the whole panel with a legend, several as
-    they were logged."""
+    """Draws dotted lines for the targets. A target that all lines have is drawn over the whole panel with a legend;
+    otherwise, the targets of each line are drawn as they were logged."""
     targets = set(pd.concat([logged_curve(line, MEAN_TARGET_KEY) for line in lines]))
     if len(targets) == 1:
         target = targets.pop()

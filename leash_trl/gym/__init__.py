@@ -11,9 +11,8 @@ RECORD_FILE = CHECKPOINT / "record.json"
 
 
 def base_record() -> dict[str, Any]:
-    """Returns the base model's accuracy and lengths on held-out problems, sampled freely and forced to each style.
-
-    The record is written by `recipes/gym/build_base.py record`.
+    """Returns the base model's accuracy and lengths on held-out problems, sampled freely and forced to each style, as
+    `recipes/gym/build_base.py record` wrote them.
     """
     record: dict[str, Any] = json.loads(RECORD_FILE.read_text(encoding="utf-8"))
     return record

@@ -13,16 +13,15 @@ SIZES: dict[Split, int] = {"train": 3072, "test": 512}
 
 @functools.cache
 def gym_problems(split: Split, size: int, seed: int = 0, as_stories: bool = False) -> Dataset:
-    """Returns `size` different problems of one split. Levels are drawn uniformly, and duplicates are dropped, so
-    level 1, which has few different problems, is less frequent.
+    """Returns `size` different problems of one split. Levels are drawn uniformly and duplicates are dropped, so level
+    1, which has few different problems, is less frequent than the others.
 
     Returns:
         `Dataset`: Columns `prompt` (one user message), `solution` (a number) and `level` (number of operations).
     """
     levels = STORY_LEVELS if as_stories else LEVELS
-    # By question, in the order in which they were drawn, so that a problem that is drawn again is dropped.
+    # Rows by question, in the order in which they were drawn; a question that is drawn again changes nothing.
     rows: dict[str, dict] = {}
-    # The stream of problems never ends.
     for problem in problems(seed, levels, split):
         if len(rows) == size:
             break

@@ -53,7 +53,7 @@ THINGS = (
     "keys",
     "candles",
 )
-# What happens to the number of things. The first field is the amount, and a second one the name of a friend.
+# Events that change the number of things. The first field is the amount, the second one, if any, the name of a friend.
 GAINS = ("finds {} more", "buys {} more", "gets {} from {}", "wins {} more", "takes {} from {}")
 LOSSES = ("loses {}", "sells {}", "gives {} to {}", "breaks {}", "throws {} away")
 OPENINGS = ("", "Let me think step by step.", "Let me work this out step by step.")
@@ -61,7 +61,8 @@ RECHECKS = (" Wait, let me check that. Start with {}.", " Let me check it once m
 
 
 class Story:
-    """A sum as a story. A hash of the sum selects people, things and events, so the same sum gives the same story."""
+    """A sum as a story. A hash of the sum selects people, things and events, so that a sum always has the same
+    story."""
 
     def __init__(self, problem: Problem) -> None:
         # Unlike Python's hash of text, this one is the same in every process.
@@ -69,7 +70,7 @@ class Story:
         self.problem = problem
         self._person, friend = rng.sample(sorted(PRONOUN_BY_PERSON), 2)
         self._things = rng.choice(THINGS)
-        # The first term is the number of things at the start, and every other one is a change: "gives 3 to Sam".
+        # The first term is the number of things at the start; every other term becomes a change, "gives 3 to Sam".
         self._changes = []
         for term in problem.terms[1:]:
             change = rng.choice(GAINS if term > 0 else LOSSES)
@@ -96,14 +97,13 @@ class Story:
         return sentences
 
     def _step_texts(self, sentence: str, term: int) -> tuple[str, ...]:
-        """Returns the texts of one step from full to skip, in which `{before}` and `{total}` are still fields."""
+        """Returns the texts of one step in the four styles, with the format fields `before` and `total`."""
         # Such as "{before} - 3 = {total}": the totals stay fields, since they depend on the errors of the trace.
         sign = "+" if term > 0 else "-"
         equation = f"{{before}} {sign} {abs(term)} = {{total}}"
         full = f"{sentence}, so that makes {equation}."
         short = f" {equation}."
         terse = " Now {total}."
-        # The fourth style skips the step, so that the next equation includes two changes.
         return full, short, terse, ""
 
     def trace(self, style: TraceStyle, rng: random.Random) -> str:

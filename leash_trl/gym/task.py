@@ -1,4 +1,4 @@
-"""Generates the gym's task: sums of up to ten numbers, and solution traces of various lengths.
+"""Generates the gym's task: sums of up to ten numbers, and worked solutions of various lengths, called traces.
 
 Each addition or subtraction of a trace is written in one of four styles, which take seven to zero tokens:
 
@@ -79,11 +79,11 @@ class TraceStyle:
     """Parameters of the length of traces and of the errors in them.
 
     Args:
-        brevity (`float`): Median over traces of the ratio `u` of a style's weight to that of the next longer style:
-            full, short, terse and skip have the weights 1, u, u^2 and `skip_share` u^3.
+        brevity (`float`): Median over traces of `u`, the ratio of a style's weight to the weight of the next longer
+            style: full, short, terse and skip have the weights 1, u, u^2 and `skip_share` u^3.
         spread (`float`): Standard deviation of the logarithm of `u`.
         skip_share (`float`): Factor of the weight of the style skip; with 0, no step is skipped.
-        recheck_brevity (`float`): Same as `brevity`, for rechecks, which skip no step.
+        recheck_brevity (`float`): The same as `brevity` for rechecks, which skip no step.
         recheck_weights (`tuple[float, ...]`): Relative frequencies of 0, 1 and 2 rechecks.
         slip_rate (`float`): Probability, per trace, that one step of the first pass is wrong. A recheck corrects it.
         closer_rate (`float`): Probability, per trace, of a closing sentence that repeats the answer.
@@ -184,7 +184,8 @@ class Pass(NamedTuple):
 def _sample_pass(
     problem: Problem, wording: Wording, brevity: float, skip_share: float, rng: random.Random, slip: Slip | None = None
 ) -> Pass:
-    """Samples the style of each step of a pass."""
+    """Samples a pass over the terms, with a random style for each step, and with the error of `slip` if there is
+    one."""
     # Relative frequencies of the styles full, short, terse and skip. The larger `brevity` is, the shorter is the text.
     weights = (1, brevity, brevity**2, skip_share * brevity**3)
     text = ""
@@ -192,7 +193,6 @@ def _sample_pass(
     for step, (texts, term) in enumerate(zip(wording.steps, problem.terms[1:], strict=True), start=1):
         before = total
         total += term
-        # The later steps go on from the wrong total.
         if slip is not None and step == slip.step:
             total += slip.error
         (step_text,) = rng.choices(texts, weights)
@@ -203,8 +203,8 @@ def _sample_pass(
 def _sample_slip(problem: Problem, rng: random.Random) -> Slip:
     """Returns a slip at any step, after which no total is negative."""
     step = rng.randint(1, problem.level)
-    # The total before any step, then the total after each one: [14, 19, 16] of 14 + 5 - 3. The error is added to those
-    # from its step on, and is not drawn if it would make one of them negative.
+    # The totals before the first step and after each step: [14, 19, 16] for 14 + 5 - 3. The error is added to all
+    # totals from its step on, so an error that would make one of them negative is not drawn.
     totals = list(accumulate(problem.terms))
     lowest = min(totals[step:])
     errors = [error for error in (-10, -2, -1, 1, 2, 10) if lowest + error >= 0]
@@ -233,9 +233,9 @@ def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, word
 def _with_rechecks(
     first_pass: Pass, problem: Problem, wording: Wording, style: TraceStyle, factor: float, rng: random.Random
 ) -> Pass:
-    """Samples 0 to 2 rechecks, each of which says whether its total is the one before."""
+    """Samples 0 to 2 rechecks, each of which says whether it confirms the total before, and appends them to the first
+    pass."""
     text, total = first_pass
-    # The weights are those of 0, 1 and 2 rechecks.
     (num_rechecks,) = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)
     for opening in wording.rechecks[:num_rechecks]:
         # A recheck has no error, so it corrects the total of a first pass with an error.

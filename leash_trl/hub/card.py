@@ -41,7 +41,7 @@ def write_model_card(
 ) -> None:
     """Writes the model card into a folder.
 
-    If the folder has a generated card, further metadata of that card, such as the license, is kept. A card that was
+    If the folder has a generated card, other metadata of that card, such as the license, is kept. A card that was
     written by hand is not overwritten; a warning is logged instead.
 
     Args:
@@ -54,13 +54,13 @@ def write_model_card(
     """
     path = folder / CARD_FILE
     old_card = path.read_text(encoding="utf-8") if path.is_file() else EMPTY_CARD
-    # Every generated card has one of these texts, so a card without them was written by hand.
+    # Every generated card has one of these texts, so a card without any was written by hand.
     if not any(mark in old_card for mark in GENERATED_MARKS):
         logger.warning("%s was not generated and is not overwritten; delete it to get a new card", path)
         return
-    # of length control, as `length_control_state` describes it: `method` is a name, `length_of` such as "completion"
+    # the state of length control, with the keys that `run_folder.length_control_state` describes
     state = trainer_state["stateful_callbacks"][LENGTH_CONTROL_STATE_KEY]
-    # The recipe names a class of the user by its import path, with which it is found; the state has only its name.
+    # A class of the user can be found only by its import path, which the recipe has; the state has only its name.
     method = find_method(recipe.get("length_control", state["method"]))
     metadata = _card_metadata(old_card, recipe, state["method"])
     # What the Hub's page of the model shows, and how its code examples load the model.
@@ -85,7 +85,7 @@ def write_model_card(
         effort_template_kwargs=field_as_mapping("effort_template_kwargs", recipe.get("effort_template_kwargs")) or {},
         evaluation=evaluation,
         shell=shlex.quote,
-        # text as Python writes it; JSON's escapes of an emoji would be two characters there
+        # writes a text as Python code; without this argument, an emoji would become two characters
         python=partial(json.dumps, ensure_ascii=False),
     )
     write_atomically(path, card)
@@ -93,7 +93,7 @@ def write_model_card(
 
 def _card_metadata(old_card: str, recipe: Mapping[str, Any], method: str) -> Any:
     """Returns the metadata of the old card, with the base model and the data sets of the recipe, and our tags."""
-    # With this argument, evaluation results that the old card has in a wrong form are left out, and do not raise.
+    # With this argument, malformed evaluation results in the old card are left out instead of raising an error.
     metadata: Any = ModelCard(old_card, ignore_metadata_errors=True).data
     metadata.base_model = metadata.base_model or _hub_id_or_none(recipe.get("model_name_or_path"))
     metadata.datasets = _hub_ids_of_data(recipe) or None
@@ -105,7 +105,7 @@ def _card_metadata(old_card: str, recipe: Mapping[str, Any], method: str) -> Any
 
 
 def _hub_ids_of_data(recipe: Mapping[str, Any]) -> list[str]:
-    """Returns the Hub ids of the data sets of a recipe; of local files and the gym, a card says nothing."""
+    """Returns the Hub ids of the data sets of a recipe, without local files and the gym."""
     # A recipe names its data in `dataset_name`, or in `path` of each part of a mixture.
     mixture = recipe.get("datasets")
     names = [part.get("path") for part in mixture] if mixture else [recipe.get("dataset_name")]
@@ -115,7 +115,7 @@ def _hub_ids_of_data(recipe: Mapping[str, Any]) -> list[str]:
 
 
 def _hyper_parameter_values(method: type[LengthControl], recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns all hyper-parameters of the method, those that the recipe does not set with their defaults."""
+    """Returns the values of all hyper-parameters of the method: that of the recipe or else the default."""
     set_fields = {name: value for name, value in recipe.items() if value is not None}
     # A recipe may have the mapping as text, if it was set on the command line.
     kwargs = field_as_mapping("length_control_kwargs", set_fields.get("length_control_kwargs")) or {}

@@ -26,14 +26,14 @@ SNAPSHOT_FOLDER = "_hub_push"  # subfolder of the run's folder, for copies of th
 
 
 class Publisher:
-    """Writes the recipe and the model card of one training run, and pushes its checkpoints. The trainer creates a
-    publisher and calls it on the main process.
+    """Writes the recipe and the model card of one training run, and pushes its checkpoints. The trainer creates the
+    publisher, and calls it in the main process only.
 
     With `push_to_hub`, every save is one commit, which contains the model, the state of length control, the recipe,
     the card and, depending on `hub_strategy`, the checkpoint. A separate thread pushes one commit after the other
-    while training continues. A checkpoint that still waits when the next one is saved is left out, unless
-    `hub_strategy` is `"all_checkpoints"`. If a push fails, training continues, and a warning names the command to push
-    the run later. `hub_always_push` has no effect.
+    while training continues. If a checkpoint still waits for its push when the next one is saved, it is left out,
+    unless `hub_strategy` is `"all_checkpoints"`. If a push fails, training continues, and a warning names the command
+    to push the run later. `hub_always_push` has no effect.
 
     Attributes:
         recipe (`dict[str, Any]`): The content of `leash_recipe.yaml`: by default the model and the fields of `args`
@@ -55,11 +55,11 @@ class Publisher:
         # One thread, so that pushes wait for each other and reach the Hub in the order of the checkpoints.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
         self._pushes: list[Future[None]] = []
-        self._newest_checkpoint: Path | None = None  # the last that was saved, whose push may still wait
+        self._newest_checkpoint: Path | None = None  # the last one that was saved; its push may still wait
 
     def copy_card_and_curves(self, checkpoint: Path) -> None:
         """Copies the card of the run and its curves into a checkpoint."""
-        # PEFT wrote an empty template of a card beside its adapter, which the card of the run replaces.
+        # The card of the run replaces the empty template of a card that PEFT wrote beside its adapter.
         for name in (repository.CARD_FILE, repository.CURVES_FILE):
             if (self._output_dir / name).is_file():
                 shutil.copy(self._output_dir / name, checkpoint)
@@ -80,15 +80,15 @@ class Publisher:
             logger.warning("the model card of %s could not be written", self._output_dir, exc_info=True)
 
     def push_checkpoint(self, checkpoint: Path, repo_id: str) -> None:
-        """Pushes a checkpoint according to `hub_strategy`, after the push that is running."""
+        """Queues a push of a checkpoint according to `hub_strategy`, and returns at once."""
         destination = HubRepository(repo_id, self._args.hub_token, self._args.hub_revision)
         self._newest_checkpoint = checkpoint
         self._pushes.append(self._worker.submit(self._push, checkpoint, destination))
 
     def _push(self, checkpoint: Path, destination: HubRepository) -> None:
         """Pushes a checkpoint in one commit; runs in the thread of the pushes, while training continues."""
-        # While this push waited, training may have saved a newer checkpoint, which will be pushed instead, or deleted
-        # this one because of `save_total_limit`.
+        # While this push waited, training may have saved a newer checkpoint, which is pushed instead, or deleted this
+        # checkpoint because of `save_total_limit`.
         pushes_all = self._args.hub_strategy is HubStrategy.ALL_CHECKPOINTS
         is_replaced = checkpoint != self._newest_checkpoint and not pushes_all
         if is_replaced or not checkpoint.is_dir():
@@ -124,7 +124,7 @@ class Publisher:
         wait(self._pushes)
 
     def push_model(self, repo_id: str, message: str, token: str | None, revision: str | None) -> Future[CommitInfo]:
-        """Pushes the model in the run's folder in one commit, after any push of checkpoints that is running.
+        """Queues a push of the model in the run's folder, in one commit, after the pushes of checkpoints.
 
         `token` and `revision` default to `hub_token` and `hub_revision` of the training arguments.
         """

@@ -23,7 +23,7 @@ from leash_trl.run_folder import ADAPTER_FILE, RECIPE_FILE, TRAINER_STATE_FILE
 CARD_FILE = "README.md"
 CURVES_FILE = "training_curves.png"
 LAST_CHECKPOINT = "last-checkpoint"
-# a push of a model deletes these files from the repository, unless it replaces them
+# A push of a model replaces these files in the repository, and deletes those that the model does not have.
 WEIGHT_PATTERNS = (
     "*.safetensors",
     "*.safetensors.index.json",
@@ -100,7 +100,7 @@ def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
 
 
 def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
-    """Returns the files in a repository that a push deletes: outdated files of the model or checkpoint it replaces.
+    """Returns the files in a repository that a push deletes: old files of the model or checkpoint that it replaces.
 
     Example:
         >>> stale_files(["adapter_config.json", "notes.txt", "old/model.safetensors"], ["model.safetensors"])
@@ -108,14 +108,14 @@ def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
         >>> stale_files(["last-checkpoint/optimizer.pt"], ["last-checkpoint/model.safetensors"])
         ['last-checkpoint/optimizer.pt']
     """
-    # such as {"model", "last-checkpoint"}; files outside these parts, such as notes of the user, are never deleted
+    # such as {"model", "last-checkpoint"}; files of no part, such as notes of the user, are never deleted
     replaced_parts = {_part_of_repository(name) for name in files} - {""}
     return [name for name in in_repo if name not in files and _part_of_repository(name) in replaced_parts]
 
 
 def _part_of_repository(name: str) -> str:
-    """Returns the part of a repository that a file belongs to, all of whose files a push replaces together: `model`
-    for the weights in the root, the folder of a checkpoint, or empty text for any other file."""
+    """Returns the part of a repository that a file belongs to: `model` for the weights in the root, the folder of a
+    checkpoint, or empty text for any other file. A push replaces all files of a part together."""
     folder, slash, _ = name.partition("/")
     if slash and folder.startswith((LAST_CHECKPOINT, "checkpoint-")):
         return folder  # such as "last-checkpoint"
@@ -160,7 +160,7 @@ class HubRepository:
         """
         api = HfApi(token=self.token)
         with errors_to_one_line(f"pushing to {self.repo_id} failed", self.token):
-            # Files that an earlier push left, such as an adapter beside weights that are now merged, would be loaded.
+            # Old files would still be loaded, such as an adapter beside weights that are now merged.
             stale = stale_files(api.list_repo_files(self.repo_id, revision=self.revision), files)
             additions = [CommitOperationAdd(name, content) for name, content in sorted(files.items())]
             deletions = [CommitOperationDelete(name) for name in stale]
@@ -188,8 +188,8 @@ def errors_to_one_line(failure: str, token: str | None = None) -> Iterator[None]
 
 
 def local_checkpoint(checkpoint: str) -> str:
-    """Returns the local folder of a checkpoint, and downloads a checkpoint on the Hub, which is given as
-    `hf://owner/name[@revision][/last-checkpoint]`.
+    """Returns the local folder of a checkpoint. A checkpoint on the Hub is given as
+    `hf://owner/name[@revision][/last-checkpoint]`, and is downloaded; raises `ValueError` if this fails.
 
     The root of a repository contains the weights, the state of length control and the step; the folder
     `last-checkpoint` (`hub_strategy="checkpoint"`) also contains the optimizer and all else that resuming needs.
@@ -201,10 +201,10 @@ def local_checkpoint(checkpoint: str) -> str:
         uri = parse_hf_uri(checkpoint)
         # such as "last-checkpoint/*"; `path_in_repo` is empty for the root of the repository
         included = f"{uri.path_in_repo}/*" if uri.path_in_repo else None
-        # Checkpoints are not downloaded with the root: their optimizers are several times as large as the model.
+        # The root is downloaded without checkpoints, whose optimizers are several times as large as the model.
         excluded = None if included else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
-        # The commit is resolved first: for the name of a branch, huggingface_hub would return an older download if the
-        # Hub is not reachable.
+        # The commit is looked up first: with the name of a branch, huggingface_hub would return an older download if
+        # the Hub cannot be reached.
         commit = api.model_info(uri.id, revision=uri.revision).sha
         root = api.snapshot_download(uri.id, revision=commit, allow_patterns=included, ignore_patterns=excluded)
         return str(Path(root, uri.path_in_repo))

@@ -10,11 +10,11 @@ class RunSize:
     """Size of a training run.
 
     Args:
-        name (`str`): What is planned, for the first line.
+        name (`str`): Name of the run in the first line.
         num_updates (`float`): Policy updates.
-        num_completions (`float`): Completions that are generated before any further round of dynamic sampling, each of
-            which may be used in several updates.
-        max_sampling_rounds (`int`): Most rounds of dynamic sampling, each of which may generate as many completions
+        num_completions (`float`): Completions that are generated, without further rounds of dynamic sampling; each may
+            be used in several updates.
+        max_sampling_rounds (`int`): Maximum number of such rounds, each of which may generate as many completions
             again.
         num_gpus (`int`): Number of GPUs that train.
     """
@@ -28,7 +28,7 @@ class RunSize:
 
 @dataclass(frozen=True)
 class MeasuredUpdate:
-    """What a policy update of a run took, as its mean over the run.
+    """Time and tokens of a policy update, as means over a run.
 
     Args:
         num_updates (`int`): Updates that were measured.
@@ -43,8 +43,7 @@ class MeasuredUpdate:
 
 
 def measured_update(log_history: Sequence[Mapping[str, Any]]) -> MeasuredUpdate:
-    """Returns the means of a log: time by TRL's `step_time`, which is a mean over the updates since the entry before,
-    and tokens by `leash/generated_tokens`.
+    """Returns the means of a log: time from TRL's `step_time`, tokens from `leash/generated_tokens`.
 
     Raises:
         `ValueError`: If the log has no `step_time`.
@@ -56,10 +55,10 @@ def measured_update(log_history: Sequence[Mapping[str, Any]]) -> MeasuredUpdate:
         # An entry without a step time, such as that of an evaluation, measures no update.
         if "step_time" not in entry:
             continue
-        # TRL logs the mean over the updates since the entry before, say over 10 updates with `logging_steps=10`.
+        # TRL logs the mean over the updates since the last entry, such as 10 updates with `logging_steps=10`.
         seconds += entry["step_time"] * (entry["step"] - last_step)
         last_step = entry["step"]
-        # This count runs from the start of the run; `None` if another trainer wrote the log.
+        # This number counts from the start of the run. It is `None` if another trainer wrote the log.
         num_tokens = entry.get("leash/generated_tokens")
     if last_step == 0:
         raise ValueError("its log has no step_time of a policy update; name another folder")
@@ -80,7 +79,8 @@ def run_size_lines(
     Args:
         size (`RunSize`): Size of the run.
         longest (`int`), target_length (`float`): Generation limit of a completion and mean target, in tokens.
-        step_seconds (`float`), tokens_per_second (`float`), measured (`MeasuredUpdate`): Rates, of all GPUs together.
+        step_seconds (`float`), tokens_per_second (`float`), measured (`MeasuredUpdate`): Speed of all GPUs together;
+            `None` if not known.
     """
     lines = [f"{size.name}: {size.num_updates:,.0f} policy updates, {size.num_completions:,.0f} completions"]
     if target_length is not None:
@@ -89,19 +89,20 @@ def run_size_lines(
     max_completions = size.num_completions * (1 + size.max_sampling_rounds)
     words = f"at most, {max_completions:,.0f} completions of {longest:,g}"
     lines.append(_token_line(size, words, max_completions * longest, tokens_per_second))
-    # The end of each line says whether the user set its rate (given) or a run of a few updates had it (measured).
+    # Each line ends with (given) if the user set its speed, or with (measured) if the speed is that of a run.
     if step_seconds is not None:
         duration = _duration_text(size.num_updates * step_seconds, size.num_gpus)
         lines.append(f"time: {duration} at {step_seconds:g} seconds per update (given)")
     if measured is not None:
         lines.append(_measured_line(size, measured))
     if step_seconds is None and tokens_per_second is None and measured is None:
-        lines.append("time: set tokens_per_second or step_seconds, or run to the folder of a run of a few updates")
+        lines.append("time: not known; set tokens_per_second or step_seconds, or set run to the folder of a short run")
     return lines
 
 
 def _token_line(size: RunSize, words: str, num_tokens: float, tokens_per_second: float | None) -> str:
-    """Returns the line of a number of tokens, which `words` explain, with the time that they take at a known rate."""
+    """Returns the line of a number of tokens, which `words` explain, with the time that they take if the speed is
+    known."""
     line = f"tokens {words}: {_millions(num_tokens)}"
     if tokens_per_second is None:
         return line
@@ -124,7 +125,7 @@ def _millions(num_tokens: float) -> str:
 
 
 def _duration_text(seconds: float, num_gpus: int) -> str:
-    """Returns a time in hours, or minutes if it is shorter, and in GPU hours if there are several GPUs."""
+    """Returns a time in hours, or in minutes below an hour, and in GPU hours if there are several GPUs."""
     hours = seconds / 3600
     duration = f"{seconds / 60:.1f} minutes" if hours < 1 else f"{hours:,.1f} hours"
     return duration if num_gpus == 1 else f"{duration} ({hours * num_gpus:,.0f} GPU hours)"

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 # stored here so that planning for these models needs no download
 PAPER_MODELS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("paper_models.json").read_text())
-MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # model types that the formulas apply to
+MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # the formulas apply to these
 GIB = 2**30
 BFLOAT16_BYTES = 2  # of each element
 FLOAT32_BYTES = 4
 # Bytes per weight in 4 bits, with one float32 scale per 64 weights: [QLoRA](https://huggingface.co/papers/2305.14314)
 QUANTIZED_BYTES = 0.5 + FLOAT32_BYTES / 64
 RESERVED_SHARE = 0.05  # share of a GPU's memory reserved for the CUDA context, NCCL's buffers and fragmentation
-TIGHT_SPARE_SHARE = 0.05  # share of the usable memory; a smaller remainder is within the estimate's error
+TIGHT_SPARE_SHARE = 0.05  # share of the usable memory; if less remains, the estimate's error may exceed it
 # Tile of logits that TRL's fused head computes at once: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`
 HEAD_TILE_TOKENS = 4096
 HEAD_TILE_COLUMNS = 32768
@@ -52,9 +52,9 @@ VLLM_BATCHED_TOKENS = 4096  # positions per forward pass: `max_num_batched_token
 class Architecture:
     """Sizes, in elements, of a decoder with gated feed-forward layers and RMS norms.
 
-    `query_width` is the width of all query heads together; `kv_width` is that of all key heads, which equals that of
-    all value heads. `num_parameters` counts a tied head once. `adapter_parameters` are those that LoRA trains, and
-    `quantized_parameters` those of the layers' matrices, which QLoRA quantizes.
+    `query_width` is the width of all query heads together, `kv_width` that of all key heads, which equals that of all
+    value heads. `num_parameters` counts a tied head once. `adapter_parameters` counts the parameters that LoRA trains,
+    and `quantized_parameters` those of the layers' matrices, which QLoRA quantizes.
     """
 
     config: "PreTrainedConfig"
@@ -67,7 +67,8 @@ class Architecture:
 
 
 def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig":
-    """Loads a configuration: from `config_file`, else of a model of the paper, a folder, the gym or the Hub."""
+    """Loads the configuration in `config_file` or, without one, that of a model of the paper, a folder, the gym or the
+    Hub."""
     from transformers import AutoConfig
 
     if config_file is None and model in PAPER_MODELS:
@@ -93,7 +94,6 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
     # Tensors on the meta device have shapes, but no values, so the model takes no memory.
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-        # All layers have the same sizes.
         layer = model.model.layers[0]
         layer_parameters = sum(parameter.numel() for parameter in layer.parameters())
         # QLoRA quantizes the matrices of the layers, but neither their norms nor their biases, which are vectors.
@@ -114,7 +114,7 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run to plan. Fields not listed here have the same meaning as in a recipe.
+    """Settings of a run to plan. Fields that are not listed here have the same meaning as in a recipe.
 
     Args:
         gpu_memory (`float`): Memory of one GPU, in GiB.
@@ -126,7 +126,7 @@ class Settings:
             (`length_grouped_microbatches`).
         max_length (`int`): Tokens of the longest row, prompt included.
         max_completion_length (`int`): Tokens of the longest completion.
-        vllm_mode (`str`): `None` if vLLM is not used.
+        vllm_mode (`str`): `colocate` or `server`; `None` if vLLM is not used.
     """
 
     architecture: Architecture
@@ -164,22 +164,21 @@ class Settings:
 
     @property
     def microbatch_tokens(self) -> int:
-        """Returns the number of positions in the largest micro-batch: the row limit times the maximum length of a row.
-
-        Micro-batches that are grouped by length are not larger.
-        """
+        """Returns the number of positions in the largest micro-batch: `per_device_train_batch_size` times the maximum
+        length of a row. Micro-batches that are grouped by length are not larger."""
         return self.per_device_train_batch_size * self.max_length
 
     @property
     def needs_mask(self) -> bool:
-        """Returns whether attention keeps a mask of the largest micro-batch. A single trimmed row has no padding."""
+        """Returns whether attention keeps a mask of the largest micro-batch."""
         # A single row has padding only if it is not trimmed to its length. FlashAttention needs no mask.
         is_padded = self.per_device_train_batch_size > 1 or not self.groups_lengths
         return is_padded and "flash" not in self.attn_implementation
 
     @property
     def forward_weight_dtype_bytes(self) -> int:
-        """Returns the bytes per element of the weights in the forward pass. DeepSpeed and FSDP2 cast weights first."""
+        """Returns the bytes per element of the weights in the forward pass, before which DeepSpeed and FSDP2 cast
+        them."""
         return self.weight_dtype_bytes if self.sharding == "none" else self.compute_dtype_bytes
 
     @property
@@ -206,11 +205,11 @@ def layer_activation_bytes(settings: Settings) -> int:
     size = settings.compute_dtype_bytes
     weight_size = settings.forward_weight_dtype_bytes
 
-    # All sizes are bytes of each position, which autograd keeps for the backward pass of the layer.
+    # All sizes are bytes per position.
     norm = (FLOAT32_BYTES + weight_size) * config.hidden_size + FLOAT32_BYTES  # input, output and factor
     norms = 2 * norm  # before attention, and before the feed-forward layer
-    # Under autocast, the products q, k, v, gate and up cast a copy of their input each; otherwise those behind the
-    # same norm share its output.
+    # Under autocast, each of the products q, k, v, gate and up casts its own copy of its input. Otherwise, the
+    # products behind a norm share the output of the norm.
     num_inputs = 5 if settings.is_autocast else 2
     inputs = num_inputs * size * config.hidden_size
     feed_forward = 4 * size * config.intermediate_size  # gate, its activation, up projection and product
@@ -224,12 +223,10 @@ def _attention_position_bytes(settings: Settings) -> int:
     size = settings.compute_dtype_bytes
 
     queries_and_output = 2 * size * architecture.query_width
-    # With a mask, `sdpa` repeats keys and values for each query head.
     key_size = architecture.query_width if settings.needs_mask else architecture.kv_width
     keys_and_values = 2 * size * key_size
     log_sum = FLOAT32_BYTES * config.num_attention_heads  # of the softmax of each query head
     mask = size * settings.max_length if settings.needs_mask else 0  # this position's row of the additive mask
-    # Qwen3 normalizes queries and keys: the input in float32, the output, and a float32 factor for each head.
     query_key_norms = 0
     if config.model_type == "qwen3":
         normalized_size = architecture.query_width + architecture.kv_width
@@ -241,10 +238,11 @@ def _attention_position_bytes(settings: Settings) -> int:
 def weight_copy_bytes(settings: Settings, num_layers: int) -> int:
     """Returns the bytes of the bfloat16 copies that autocast keeps of the weights of `num_layers` layers.
 
-    The norms are counted too, although they are not cast; they are about 0.1 % of the parameters. Autocast keeps the
+    The norms are counted, too, although they are not cast; they are about 0.1 % of the parameters. Autocast keeps the
     copies until the end of the forward pass. Without gradient checkpointing, the graph keeps them until the layer's
-    backward pass. The result is 0 if no weights are cast. Source: `cached_cast` in
-    torch's aten/src/ATen/autocast_mode.cpp.
+    backward pass. The result is 0 if no weights are cast. With QLoRA, it is the size of one dequantized layer.
+
+    Source: `cached_cast` in torch's aten/src/ATen/autocast_mode.cpp.
     """
     # Matrices in 4 bits are dequantized one at a time, so one layer is an upper bound.
     if settings.load_in_4bit:
@@ -260,27 +258,25 @@ def head_peak_bytes(settings: Settings) -> int:
 
     The fused head holds one tile of logits, whose width does not depend on the vocabulary, a slice of the head's
     weights in the compute dtype, and the head's gradient in float32 and in the dtype of the weights. Each position
-    adds the hidden state, its selection and its float32 gradient. With an adapter, the head has no gradient. Source:
-    `ChunkedLogProbFunction` in trl/kernels.
+    adds the hidden state, its selection and its float32 gradient. With an adapter, the head has no gradient.
+
+    Source: `ChunkedLogProbFunction` in trl/kernels.
     """
     config = settings.architecture.config
     hidden_size = config.hidden_size
     weight_size = settings.forward_weight_dtype_bytes
 
-    # TRL never holds the logits of all positions and the complete vocabulary, but one tile of them at a time.
     tile = settings.compute_dtype_bytes * min(settings.microbatch_tokens, HEAD_TILE_TOKENS) * HEAD_TILE_COLUMNS
     head_slice = settings.compute_dtype_bytes * min(config.vocab_size, HEAD_TILE_COLUMNS) * hidden_size
-    # An adapter leaves the head frozen, without a gradient.
     gradient = 0
     if not settings.adapter_parameters:
         # The gradient is accumulated in float32, then cast to the dtype of the weights if that is another.
         gradient_size = FLOAT32_BYTES if weight_size == FLOAT32_BYTES else FLOAT32_BYTES + weight_size
         gradient = gradient_size * config.vocab_size * hidden_size
 
-    # The other sizes are bytes of each position.
+    # The following sizes are bytes per position.
     last_norm = (FLOAT32_BYTES + weight_size) * hidden_size + FLOAT32_BYTES  # input, output and factor
     token_id = 8  # int64
-    # The hidden state, its selection and its float32 gradient.
     hidden_states = (2 * weight_size + FLOAT32_BYTES) * hidden_size
     return tile + head_slice + gradient + settings.microbatch_tokens * (last_norm + token_id + hidden_states)
 
@@ -289,18 +285,19 @@ def peak_activation_bytes(settings: Settings) -> int:
     """Returns the peak bytes of activations, including logits, of the largest micro-batch.
 
     With gradient checkpointing, the peak is the residual stream before each layer plus the largest of three sums: the
-    copies of all weights and three feed-forward tensors of the last layer in the forward pass; the head's backward
-    pass; one layer's activations, copies and gradients. The first two do not overlap, because autocast drops its
-    copies before the backward pass begins. Without checkpointing, the peak is the activations of all layers plus the
-    larger of the head's backward pass and one layer's gradients: two of the feed-forward width and one of the hidden
-    size per position. Source: section 5 of [Reducing Activation Recomputation in Large Transformer
+    copies of all weights that are trained, and three feed-forward tensors of the last layer, in the forward pass; the
+    head's backward pass; one layer's activations, copies and gradients. The first two do not overlap, because autocast
+    drops its copies before the backward pass begins. Without checkpointing, the peak is the activations and copies of
+    all layers plus the larger of the head's backward pass and one layer's gradients: two of the feed-forward width and
+    one of the hidden size per position. If attention needs a mask, a boolean mask is added.
+
+    Source: section 5 of [Reducing Activation Recomputation in Large Transformer
     Models](https://huggingface.co/papers/2205.05198).
     """
-    # One boolean for each pair of positions of a row.
+    # one boolean for each pair of positions of a row
     mask = settings.microbatch_tokens * settings.max_length if settings.needs_mask else 0
     if settings.gradient_checkpointing:
         return mask + _checkpointed_peak_bytes(settings)
-    # Without checkpointing, the tensors of all layers wait for the backward pass, which begins with the head.
     num_layers = settings.architecture.config.num_hidden_layers
     all_layers = num_layers * layer_activation_bytes(settings) + weight_copy_bytes(settings, num_layers)
     return mask + all_layers + max(head_peak_bytes(settings), _layer_gradient_bytes(settings))
@@ -315,14 +312,14 @@ def _layer_gradient_bytes(settings: Settings) -> int:
 
 
 def _checkpointed_peak_bytes(settings: Settings) -> int:
-    """Returns the peak if checkpointing keeps the input of each layer, and computes the rest again, one layer at a
-    time: in the last layer's forward pass, in the head, or in a layer's backward pass, whichever takes most."""
+    """Returns the peak with gradient checkpointing, which keeps the input of each layer and computes the rest again,
+    one layer at a time; see [`peak_activation_bytes`]."""
     config = settings.architecture.config
     num_layers = config.num_hidden_layers
     tokens = settings.microbatch_tokens
     residual_stream = num_layers * settings.forward_weight_dtype_bytes * config.hidden_size * tokens
-    # Autocast caches its copies of trained weights only. Those of weights that an adapter leaves frozen are freed
-    # after use, so one layer's are counted.
+    # Autocast caches only its copies of trained weights. With an adapter, copies of the frozen weights are freed after
+    # use, so those of one layer are counted.
     num_cached = 1 if settings.adapter_parameters else num_layers
     feed_forward = 3 * settings.compute_dtype_bytes * config.intermediate_size * tokens
     last_layer_forward = feed_forward + weight_copy_bytes(settings, num_cached)
@@ -349,15 +346,14 @@ def state_sizes(settings: Settings) -> StateBytes:
     """
     num_parameters = settings.architecture.num_parameters
     model = float(settings.forward_weight_dtype_bytes * num_parameters)
-    # FSDP2 keeps its shards in float32, and casts them when it gathers them.
+    # FSDP2 keeps its shards in float32, and casts weights when it gathers them.
     if settings.sharding == "fsdp":
         model = FLOAT32_BYTES * num_parameters
-    # The quantized matrices take 4 bits instead of the bytes counted above.
     if settings.load_in_4bit:
         model -= (settings.forward_weight_dtype_bytes - QUANTIZED_BYTES) * settings.architecture.quantized_parameters
     adapter = FLOAT32_BYTES * settings.adapter_parameters
     weights = model + adapter
-    # If there is an adapter, it is all that is trained, and so has all gradients.
+    # If there is an adapter, only the adapter is trained and has gradients.
     gradients = adapter or model
 
     if settings.sharding == "none":
@@ -368,22 +364,18 @@ def state_sizes(settings: Settings) -> StateBytes:
 
 
 def _ddp_state(settings: Settings, weights: float, gradients: float) -> StateBytes:
-    """DDP copies the gradients into its buckets, because accelerate leaves `gradient_as_bucket_view` off. AdamW's two
-    moments have the dtype of the trained weights."""
-    # Gradients have the dtype of the trained weights, and so have AdamW's two moments and DDP's buckets, into which
-    # it copies the gradients to reduce them.
+    """Returns the state with DDP. It copies the gradients into its buckets, because accelerate leaves
+    `gradient_as_bucket_view` off. Gradients, buckets and AdamW's two moments have the dtype of the trained weights."""
     buckets = gradients if settings.num_gpus > 1 else 0.0
     return StateBytes(weights, gradients, optimizer=2 * gradients, buffers=buckets)
 
 
 def _fsdp_state(settings: Settings, weights: float, gradients: float) -> StateBytes:
-    """Each GPU has an equal share of everything. FSDP2 gathers embedding, head and two layers (it prefetches the next
-    layer), and reduces the gradients of one group while it computes those of the next."""
+    """Returns the state with FSDP2, of which each GPU has an equal share. FSDP2 gathers embedding, head and two layers
+    (it prefetches the next layer), and reduces the gradients of one group while it computes those of the next."""
     architecture = settings.architecture
     layer = architecture.layer_parameters
     outside_layers = architecture.num_parameters - architecture.config.num_hidden_layers * layer
-    # Embedding and head are gathered, the layer that computes, and the next layer, which is prefetched. The gradients
-    # of one group are reduced while those of the next one are computed.
     gathered_parameters = outside_layers + 2 * layer
     gathered_gradients = outside_layers + layer
     return StateBytes(
@@ -395,21 +387,19 @@ def _fsdp_state(settings: Settings, weights: float, gradients: float) -> StateBy
 
 
 def _deepspeed_state(settings: Settings, weights: float, gradients: float) -> StateBytes:
-    """Every stage shares out AdamW's two moments, the float32 master weights and their gradient; `zero2` the gradients
-    too, and `zero3` the weights too. DeepSpeed fills one bucket of gradients; `zero3` fills two, because it overlaps
-    communication, and gathers parameters up to its limit."""
+    """Returns the state with DeepSpeed. All stages distribute AdamW's two moments, the master weights and their
+    gradient over the GPUs, all in float32; `zero2` also the gradients, and `zero3` also the weights. DeepSpeed fills
+    one bucket of gradients; `zero3` fills two, because it overlaps communication, and gathers parameters up to its
+    limit."""
     size = settings.forward_weight_dtype_bytes
     buffers = size * min(settings.trained_parameters, DEEPSPEED_BUCKET_ELEMENTS)
-    # `zero2` and `zero3` share out the gradients among the GPUs, too.
     if settings.sharding != "zero1":
         gradients /= settings.num_gpus
-    # `zero3` also shares out the weights, which it gathers up to a limit, and has a second bucket, since communication
-    # and computation overlap.
     if settings.sharding == "zero3":
         weights /= settings.num_gpus
         live_parameters = min(settings.architecture.num_parameters, DEEPSPEED_LIVE_PARAMETERS)
         buffers = 2 * buffers + size * live_parameters
-    # AdamW's two moments, the master weights and their gradient, all in float32.
+    # two moments, the master weights and their gradient
     optimizer = 4 * FLOAT32_BYTES * settings.trained_parameters / settings.num_gpus
     return StateBytes(weights, gradients, optimizer=optimizer, buffers=buffers)
 
@@ -424,7 +414,7 @@ def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
 
 
 def generation_cache_bytes(settings: Settings) -> float:
-    """Returns the bytes of the cache of transformers' `generate`, which generates without vLLM, at full length."""
+    """Returns the bytes of the cache of transformers' `generate` at full length; 0 with vLLM."""
     if settings.vllm_mode:
         return 0.0
     tokens = settings.steps_per_generation * settings.microbatch_tokens
@@ -436,7 +426,7 @@ class VllmBytes(NamedTuple):
 
     Args:
         reserved (`float`): Memory that vLLM reserves: `vllm_gpu_memory_utilization` of the GPU's total memory.
-        weights_and_forward (`float`): The part that the weights in bfloat16 and the largest forward pass take.
+        weights_and_forward (`float`): Weights in bfloat16, and the largest forward pass.
         sequence_cache (`float`): Cache of the longest sequence.
     """
 
@@ -454,7 +444,7 @@ def vllm_sizes(settings: Settings) -> VllmBytes:
     """
     config = settings.architecture.config
     num_shards = settings.vllm_tensor_parallel_size
-    # The GPUs that share a model by tensor parallelism generate the completions of all of them together.
+    # GPUs that share a model by tensor parallelism generate all their completions together.
     num_sequences = settings.per_device_train_batch_size * settings.steps_per_generation * num_shards
     weights = BFLOAT16_BYTES * settings.architecture.num_parameters / num_shards
     # Elements of each position: hidden states and residual, then gate, up projection and product of the feed-forward
@@ -489,7 +479,7 @@ def memory_table(settings: Settings) -> pd.DataFrame:
     has_reference_model = settings.beta and not settings.use_peft
     reference_model = state.weights if has_reference_model else 0.0
     reserved = vllm_sizes(settings).reserved if settings.vllm_mode == "colocate" else 0.0
-    # Bytes while training and while generating; an item that is freed in one of the two phases is 0 there.
+    # bytes while training and while generating
     items = {
         "parameters": (state.weights, state.weights),
         "gradients": (state.gradients, 0.0),
@@ -519,7 +509,7 @@ def spare_bytes(settings: Settings) -> float:
 
 
 def misfit_reason(settings: Settings) -> str | None:
-    """Returns why the run does not fit, with its largest item; `None` if both peaks fit and colocated vLLM starts."""
+    """Returns why the run does not fit, with the largest item; `None` if both peaks fit and colocated vLLM starts."""
     if settings.vllm_mode == "colocate" and num_vllm_sequences(settings) == 0:
         return _vllm_misfit(settings)
     if spare_bytes(settings) >= 0:
@@ -548,8 +538,8 @@ def _vllm_misfit(settings: Settings) -> str:
 
 
 def memory_saving_options(settings: Settings) -> list[dict[str, Any]]:
-    """Returns options that may save memory, cheapest first, even those that are set already. Only LoRA changes the
-    policy update."""
+    """Returns options that may save memory, cheapest first, including options that are set already. Only the adapters
+    change the policy update."""
     options: list[dict[str, Any]] = [{"gradient_checkpointing": True}, {"attn_implementation": "flash_attention_2"}]
     if settings.per_device_train_batch_size % 2 == 0:
         options.append(_half_the_rows(settings))
@@ -562,8 +552,8 @@ def memory_saving_options(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _half_the_rows(settings: Settings) -> dict[str, Any]:
-    """Returns half the rows in twice as many micro-batches, which leave the batch of an update, and that of a
-    generation, the same."""
+    """Returns the option of half the rows in twice as many micro-batches. The batches of an update and of a generation
+    stay the same."""
     return {
         "per_device_train_batch_size": settings.per_device_train_batch_size // 2,
         "gradient_accumulation_steps": 2 * settings.gradient_accumulation_steps,
@@ -578,7 +568,7 @@ def memory_table_lines(settings: Settings) -> list[str]:
     table = table[table.any(axis=1)]
     table.loc["sum"] = table.sum()
     table.loc["usable"] = usable_bytes(settings)
-    # Names of equal length put the columns at the same place, whichever items a run has.
+    # With names of equal length, the columns are at the same place in all tables.
     table.index = table.index.str.ljust(30)
     cells = (table / GIB).map(lambda size: f"{size:.2f}" if size else "-")
     return cells.rename_axis("GiB per GPU", axis="columns").to_string(col_space=11).splitlines()
@@ -601,7 +591,7 @@ def _generation_batch_line(settings: Settings, num_iterations: int) -> str:
     rows_of_all_gpus = settings.num_gpus * settings.per_device_train_batch_size
     num_generated = rows_of_all_gpus * settings.steps_per_generation
     num_updated = rows_of_all_gpus * settings.gradient_accumulation_steps  # in one policy update
-    # Policy updates with each generation batch, which is used `num_iterations` times.
+    # policy updates per generation batch, which is used `num_iterations` times
     num_updates = num_iterations * num_generated / num_updated
     limit = settings.max_completion_length
     return (

@@ -38,18 +38,18 @@ class CompareArguments:
     Run the same command again to resume. Fields of leash train on the command line apply to every arm. The file is a
     recipe, which is then the only arm, or it has four parts, as in own_task_compare.yaml: base, a recipe or its
     fields, which all arms share; eval, options of leash eval (default: the settings of training); arms, each with its
-    own fields, label and number of seeds (default: 3); and grid, with lists of values for fields that an arm does not
-    set itself, where null removes a field. An arm with train: false is not trained: it is the base model, or its own
-    model_name_or_path, evaluated with options of leash eval such as prompt_ending or max_new_tokens. The models that
-    an arm trains can be evaluated again with other options: evals: {forced: {decoding: budget_forcing}} adds a row
-    whose name ends with "forced". In table and figure, base is the model before training, which is always evaluated,
-    so no arm may have this name or label.
+    own fields, label and number of seeds (default: 3); and grid, with a list of values per field, or null to remove
+    the field, for arms that do not set the field themselves. An arm with train: false is not trained: leash compare
+    evaluates the base model, or the model_name_or_path of the arm, with the arm's options of leash eval, such as
+    prompt_ending or max_new_tokens. The models that an arm trains can be evaluated again with other options: evals:
+    {forced: {decoding: budget_forcing}} adds a row whose name ends with "forced". In table and figure, base is the
+    model before training, which is always evaluated, so no arm may have this name or label.
 
     Args:
         comparison (`str`): File that describes the comparison.
         arms (`list[str]`): Arms to run, at all points of their grids (default: all).
-        seeds (`list[int]`): Seeds of every arm, instead of the arms' own number of seeds.
-        jobs (`int`): Number of runs at the same time (default: 2, or 1 if there is a GPU).
+        seeds (`list[int]`): Seeds of every arm (default: as many as the arm's number of seeds, from 0 on).
+        jobs (`int`): Number of runs at the same time (default: 2, or 1 if there is a GPU), unless devices is set.
         devices (`str`): GPUs for each of the runs at the same time, such as '0,1;2,3' for two runs on two GPUs each.
         output_dir (`str`): Folder for everything in this comparison.
     """
@@ -63,7 +63,8 @@ class CompareArguments:
 
 
 def devices_of_jobs(options: CompareArguments) -> list[str | None]:
-    """Returns the devices of each of the runs at the same time; `None` keeps the environment unchanged."""
+    """Returns an entry for each of the runs at the same time, with its devices; `None` keeps the environment
+    unchanged. Raises `UserError` if runs would have different numbers of devices."""
     if options.devices is None:
         import torch
 
@@ -81,7 +82,8 @@ def num_devices(devices: str | None) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Trains and evaluates the runs that are left, and writes tables and figure of those that are finished.
+    """Trains and evaluates the runs that are not done. Then writes tables and figure of all runs that are done, if
+    these include the base and another run.
 
     Returns the exit code, which is 1 if a run failed.
     """
@@ -103,8 +105,8 @@ def main(argv: list[str]) -> int:
 
 
 def write_identifying_files(runs: list[ComparedRun]) -> None:
-    """Writes into the folder of each run the files that identify it; raises `UserError`, before any is written, if a
-    folder holds another run."""
+    """Writes into the folder of each run the files that identify the run. Raises `UserError` before it writes any, if
+    a folder holds another run."""
     with errors_to_user_errors():
         # the content of these files for each run, by file name
         files_of_runs = {run: run.identifying_files() for run in runs}
@@ -146,21 +148,21 @@ def outcome_in_words(job: EndedJob) -> str:
 def write_comparison(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     """Writes tables and figure of the finished runs, and prints the tables. The first run is the base."""
     finished = finished_by_arm(runs[1:])
-    # The curves of each run that trained a model, which an arm with `train: false` does not.
+    # the curves of each run that trained a model; runs of an arm with `train: false` have none
     logs = {run: load_curves(run.folder) for run in finished if run.is_trained}
     with errors_to_user_errors():
         base = load_evaluated_run(runs[0].folder / EVALUATION_NAME)
         evaluations: list[FinishedEvaluation] = []
         for run in finished:
             evaluations.extend(finished_evaluations(run, log=logs.get(run, EMPTY_LOG)))
-        # `seeds` has a row for the base and for each evaluation, `differences` those of each point of a grid from a
-        # reference, and `table` means over the seeds of each point.
+        # `seeds` has a row for the base and for each evaluation, `differences` the differences of each point of a grid
+        # from a reference, and `table` the means over the seeds of each point.
         seeds = page.seed_rows(base, evaluations)
         differences = page.paired_differences(seeds, base, evaluations)
     table = comparison_rows(seeds)
     text = page.page_text(command, runs, base, evaluations=evaluations, seeds=seeds, differences=differences)
     page.write_tables(output_dir, text, table=table, seeds=seeds, differences=differences)
-    # Several arms are compared by accuracy over length; of one arm, the course of its training is more telling.
+    # Several arms are compared by accuracy over length. For a single arm, the curves of its training say more.
     if len({run.arm for run in runs[1:]}) > 1:
         training = page.accuracies_by_method(seeds, evaluations)
         write_figure(pareto_figure(table, training=training), output_dir / "pareto.png")
@@ -170,8 +172,8 @@ def write_comparison(command: str, runs: list[ComparedRun], output_dir: Path) ->
 
 
 def finished_by_arm(runs: list[ComparedRun]) -> list[ComparedRun]:
-    """Returns the finished runs in the order of tables, one arm after the other, and not in that in which they start,
-    the first seeds of all arms first."""
+    """Returns the finished runs in the order of the tables, one arm after the other. (They start in another order,
+    with the first seeds of all arms.)"""
     arm_names = list(dict.fromkeys(run.arm for run in runs))
     return sorted((run for run in runs if run.is_done()), key=lambda run: arm_names.index(run.arm))
 
@@ -180,8 +182,8 @@ def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[Finish
     """Yields the evaluations of a finished run; `log` has the curves of its training."""
     for name, request in run.requests.items():  # by folder: "eval", or "eval-low" and "eval-high" for two efforts
         log_of_request = log if request.effort is None else curves_of_effort(run, log, request)
-        # A variant evaluates the same trained model with other options. The curves of its training are already those
-        # of the evaluation with the common options.
+        # A variant evaluates the same trained model with other options. The curves of the training belong to the
+        # evaluation with the common options, and must not be shown twice.
         if request.variant is not None:
             log_of_request = EMPTY_LOG
         yield FinishedEvaluation(
@@ -196,16 +198,16 @@ def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[Finish
 
 
 def curves_of_effort(run: ComparedRun, log: pd.DataFrame, request: LengthRequest) -> pd.DataFrame:
-    """Returns the curves of one effort, and if they were not logged only those that all efforts share."""
+    """Returns the curves of one effort. If they were not logged, returns only lambda, if all efforts share one."""
     from leash_trl.length_control.leash import budget_name
 
-    # `multiplier_per` is what has a penalty coefficient of its own. The names of its curves end with the effort or
-    # with the target: "leash/lambda/low" or "leash/lambda/1024".
+    # `multiplier_per` says what has a multiplier of its own: each effort, or each target. The names of the curves end
+    # with it, as in "leash/lambda/low" or "leash/lambda/1024".
     names = {"effort": request.effort, "target_length": budget_name(request.target_length)}
     name = names.get(run.multiplier_per or "")
     for curves in split_by_budget(log):
         if curves.attrs["label"] == name:
             return curves
-    # A penalty coefficient that all efforts share is also that of this effort. Lengths and accuracies, which were
-    # logged for all efforts together, are not.
+    # A multiplier that all efforts share is also that of this effort. Lengths and accuracies were logged for all
+    # efforts together, and say nothing of this one.
     return log.filter(["leash/lambda"] if run.multiplier_per is None else [])

@@ -28,11 +28,11 @@ class EvalArguments(SamplingArguments):
     Args:
         benchmarks (`list[str]`): Benchmarks, each as a named source, NAME=PATH for a local copy of one, a file, a
             folder or a Hub id.
-        baseline (`str`): Folder of another run to compare with, problem by problem.
+        baseline (`str`): Folder of another run of leash eval to compare with, problem by problem.
         length_of (`str`): What to measure of each completion beside its tokens: completion, thinking, checking, or a
-            function, as my_file.py:my_function (default: that of training, where it needs no tools).
-        target_length (`float`): Target for it, of which the share of completions within is measured (default: that of
-            training).
+            function, as my_file.py:my_function (default: that of training, if an evaluation can measure it).
+        target_length (`float`): Target in the unit of length_of; the share of completions within it is measured
+            (default: that of training, if length_of is that of training).
     """
 
     benchmarks: list[str]
@@ -47,28 +47,28 @@ class EvalArguments(SamplingArguments):
         )
 
     def with_defaults_of_training(self, recipe: Mapping[str, Any]) -> Self:
-        """Returns the arguments with those that they do not set from the recipe of the model's training, cost and
-        target included."""
+        """Returns the arguments, in which those that are not set have the values of the model's training, including
+        cost and target."""
         arguments = super().with_defaults_of_training(recipe)
         length_of = self.length_of or cost_of_training(recipe, self.model_name_or_path)
         if length_of is None:
             return arguments
         target_length = self.target_length
-        # The target of training limits the cost of training. The file of a cost function may be in another folder now,
-        # so only short names are compared.
+        # The target of training applies only to the cost of training. The file of a cost function may be in another
+        # folder now, so the costs are compared by their short names.
         if target_length is None and name_without_path(length_of) == name_without_path(trained_cost(recipe)):
             target_length = target_of_training(recipe, arguments.chat_template_kwargs)
         return replace(arguments, length_of=length_of, target_length=target_length)
 
 
 def trained_cost(recipe: Mapping[str, Any]) -> str:
-    """Returns what a training controls: `completion` if its recipe does not say it."""
+    """Returns the cost that a training controlled: `completion` if its recipe does not say."""
     return recipe.get("length_of") or TOKEN_COSTS[0]
 
 
 def cost_of_training(recipe: Mapping[str, Any], model: str) -> str | None:
-    """Returns what a training controlled, which an evaluation of its model measures, or `None` if it cannot; logs
-    which of the two if this is not the tokens of completions."""
+    """Returns the cost that a training controlled, for an evaluation of its model; `None` if an evaluation cannot
+    measure it. Unless the cost is the tokens of completions, a warning says which is the case."""
     cost = trained_cost(recipe)
     obstacle = obstacle_to_measuring(cost, model)
     if obstacle is not None:
@@ -86,7 +86,8 @@ def cost_of_training(recipe: Mapping[str, Any], model: str) -> str | None:
 
 
 def target_of_training(recipe: Mapping[str, Any], chat_template_kwargs: Any) -> float | None:
-    """Returns the target of a training, that of the effort which these arguments of the chat template select."""
+    """Returns the target of a training: that of the effort that these arguments of the chat template select, else
+    `target_length`; `None` if there is neither."""
     # The mapping is empty if the training had no efforts, or efforts that only the text of the prompt states.
     for effort, template_kwargs in template_kwargs_of_efforts(recipe).items():
         if template_kwargs == chat_template_kwargs:
@@ -100,8 +101,8 @@ def warn_of_changed_code(length_of: str, model: str) -> None:
     function = find_cost(length_of).function
     if function is None:  # one of our costs, such as "thinking"
         return
-    # The digest of each module's code, by the name of the module. A module of which training recorded none has not
-    # changed as far as is known.
+    # The digest of each module's code, by the name of the module. A module without a recorded digest counts as
+    # unchanged.
     trained_code = (length_control_state(model) or {}).get("code", {})
     for module, code in code_digests([function]).items():
         if trained_code.get(module, code) != code:

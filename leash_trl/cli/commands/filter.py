@@ -32,13 +32,13 @@ class FilterArguments(SamplingArguments):
         dataset_name (`str`): Training problems, as a named source, NAME=PATH for a local copy of one, a file, a folder
             or a Hub id.
         num_samples (`int`): Number of completions per problem, k.
-        min_passes (`int`): Smallest number of right completions of a problem to keep.
-        max_passes (`int`): Largest number of right completions of a problem to keep (default: k - 1; k with
+        min_passes (`int`): Smallest number of correct completions of a problem to keep.
+        max_passes (`int`): Largest number of correct completions of a problem to keep (default: k - 1; k with
             shortest_correct).
-        target_quantile (`float`): Adds a column target_length with this quantile of the lengths of a problem's right
-            completions. Problems without right completions are left out.
-        shortest_correct (`bool`): Writes, instead, a file for trl sft, with a column completion that has the shortest
-            right completion of a problem that ended by itself. Problems without one are left out.
+        target_quantile (`float`): Adds a column target_length with this quantile, from 0 to 1, of the lengths of a
+            problem's correct completions; problems without any are left out.
+        shortest_correct (`bool`): Writes a file for trl sft instead, whose column completion has each problem's
+            shortest correct completion that ended by itself; problems without one are left out.
     """
 
     dataset_name: str
@@ -50,10 +50,10 @@ class FilterArguments(SamplingArguments):
 
     @property
     def most_passes(self) -> int:
-        """Largest number of right completions of a problem to keep."""
+        """Largest number of correct completions of a problem to keep."""
         if self.max_passes is not None:
             return self.max_passes
-        # GRPO learns nothing from a problem that is always solved; fine-tuning on a shortest completion does.
+        # GRPO learns nothing from a problem that is always solved; fine-tuning on its shortest completion does.
         return self.num_samples if self.shortest_correct else self.num_samples - 1
 
 
@@ -97,12 +97,12 @@ def rows_to_keep(arguments: FilterArguments, problems: Dataset, samples: list[di
 
 
 def summary_lines(name: str, samples: list[dict[str, Any]], num_samples: int, num_kept: int) -> list[str]:
-    """Returns how many problems have how many right completions, how many are kept, and what is to be known about
-    their completions."""
+    """Returns lines that say how many problems have how many correct completions, how many problems are kept, and
+    whether completions were truncated or could not be graded."""
     # A row for each completion. `is_correct` is 1, 0 or, for one that could not be graded, NaN, which sums ignore.
     completions = samples_frame({name: samples})
     num_right = completions.groupby("index")["is_correct"].sum()  # of each problem, whose number is `index`
-    # how many problems have 0, 1, ..., `num_samples` right completions
+    # how many problems have 0, 1, ..., `num_samples` correct completions
     num_problems = num_right.value_counts().reindex(range(num_samples + 1), fill_value=0)
     counts = ", ".join(f"{count} with {right}" for right, count in num_problems.items())
     lines = [
@@ -128,13 +128,13 @@ def next_command(arguments: FilterArguments, file: Path) -> str:
 def rows_with_shortest_correct(
     rows: list[dict[str, Any]], samples: list[dict[str, Any]], arguments: FilterArguments
 ) -> list[dict[str, Any]]:
-    """Returns the rows whose problems have a right completion that ended by itself, in TRL's prompt-completion format
-    with the shortest such completion; prints how many others are left out.
+    """Returns the rows whose problems have a correct completion that ended by itself, in TRL's prompt-completion
+    format with the shortest such completion. Prints how many of all sampled problems have none.
 
     Raises:
         `ValueError`: If the chat template leaves a part of a completion out.
     """
-    # `run.json` has the settings that were used, which may be those of the model's training and not in `arguments`.
+    # `run.json` has the settings that were used. Those adopted from the model's training are not in `arguments`.
     run = read_run(arguments.output_dir)
     path = model_path(arguments.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(path, revision=arguments.revision)

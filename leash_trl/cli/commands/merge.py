@@ -15,15 +15,16 @@ class MergeArguments:
     """Merge a LoRA or QLoRA adapter into its base model and write a complete model folder.
 
     With QLoRA, the base is loaded without quantization, unlike in training, so evaluate the merged model. With LoRA,
-    the merge is exact up to rounding in --dtype; float32 avoids the rounding to a bfloat16 base.
+    the merge is exact up to rounding to --dtype; set it to float32 if the base is stored in bfloat16 and you want no
+    rounding.
 
     Args:
-        run (`str`): Folder of an adapter, which is a run or a checkpoint with use_peft.
+        run (`str`): Folder or Hub id of an adapter, such as a run or a checkpoint of leash train with use_peft.
         output_dir (`str`): New or empty folder for the merged model.
         model_name_or_path (`str`): Folder or Hub id of the base model (default: that of the adapter).
         dtype (`str`): Type of the weights; auto is the type of the base model.
-        strength (`float`): Factor from 0 to 2 of what the adapter changes: 0.6 stays closer to the base model. Several
-            merges of one run give a curve of accuracy over tokens.
+        strength (`float`): Factor from 0 to 2 by which the adapter's changes are multiplied: 0.6 stays closer to the
+            base model; several merges of one run give a curve of accuracy over tokens.
     """
 
     run: str = field(metadata={"positional": True})

@@ -24,7 +24,7 @@ class MethodsArguments:
 
     Args:
         method (`str`): Name of a method, or your own class, as my_file.py:MyMethod or its import path.
-        cite (`str`): Method, or the folder of a run or a checkpoint, whose BibTeX to print: that of all that it uses.
+        cite (`str`): Method, or folder of a run or a checkpoint; prints the BibTeX of everything that it uses.
     """
 
     method: str | None = field(default=None, metadata={"positional": True, "nargs": "?"})
@@ -53,7 +53,7 @@ def methods_table() -> str:
     lines = []
     for name, method in METHODS.items():
         line = f"{name:<18}{first_docstring_line(method)}"
-        # the source of a formula that is not the method's paper, such as "the authors' release" of their code
+        # such as "the authors' release", if the formula is not from the method's paper
         if method.formula_from:
             line += f" Formula from {method.formula_from}, not from the paper."
         lines.append(line)
@@ -66,11 +66,11 @@ def methods_table() -> str:
 
 
 def citation_text(name: str) -> str:
-    """Returns the BibTeX of what a run uses: that in a folder, as its recipe says, or one with the defaults and the
-    method of this name.
+    """Returns the BibTeX of what a run uses. `name` is the folder of the run or, for a run with the defaults, the name
+    of its method.
 
     Raises:
-        `ValueError`: If it is neither a method nor the folder of a run.
+        `ValueError`: If the name is neither a method nor the folder of a run.
     """
     from leash_trl.citations import citations
     from leash_trl.length_control.methods import find_method
@@ -95,8 +95,8 @@ def first_docstring_line(method: "type[LengthControl]") -> str:
 
 
 def recipe_yaml(method: "type[LengthControl]", path: str) -> str:
-    """Returns the YAML that selects a method, by its name or, of a user's class, by the `path` that found it, with its
-    default hyper-parameters and, if it needs a target, an example of one in tokens.
+    """Returns the YAML that selects a method, with its default hyper-parameters and, if the method needs a target, an
+    example of a target in tokens. A method of ours is selected by its name, a user's class by `path`.
 
     Example:
         >>> from leash_trl.length_control.methods import METHODS
@@ -129,7 +129,7 @@ def method_page(method: "type[LengthControl]", path: str) -> str:
     title = f"{method.name}\n{'=' * len(method.name)}"
     docstring = inspect.getdoc(method) or ""
     paragraphs = [title, docstring, f"In a recipe, with its defaults{example}:", recipe]
-    # A method also has the hyper-parameters of the classes that it is derived from, whose docstrings describe them.
+    # A method also has the hyper-parameters of its base classes, which describe them in their docstrings.
     for base in method.__mro__[1:]:
         if issubclass(base, LengthControl) and fields(base):
             name = getattr(base, "name", base.__name__)

@@ -31,21 +31,21 @@ MODELED_OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 @dataclass
 class PlanArguments:
-    """Estimate the memory per GPU of --config RECIPE or of fields of leash train, and refuse recipes that do not fit;
-    say how many updates, completions and tokens the run has, and how long it takes if a rate is known.
+    """Estimate the memory per GPU of --config RECIPE or of fields of leash train, and refuse recipes that do not fit.
+    Say how many policy updates, completions and tokens the run has and, if its speed is known, how long it takes.
 
     Args:
         num_gpus (`int`): Number of GPUs that train.
-        gpu_memory (`float`): Memory of one GPU, in GiB (default: only the run is planned).
+        gpu_memory (`float`): Memory of one GPU, in GiB; without it, no memory is estimated.
         sharding (`str`): How training is distributed over the GPUs.
         model_config (`str`): File config.json of the model, if the Hub cannot be reached.
-        prompt_length (`int`): Length of prompts in tokens (default: the part of vllm_max_model_length that completions
-            leave, or 1024).
-        tokens_per_second (`float`): Tokens of completions per second of training, generation and update together, of
-            all GPUs.
-        step_seconds (`float`): Seconds per policy update, generation included.
+        prompt_length (`int`): Length of prompts in tokens (default: what max_completion_length leaves of
+            vllm_max_model_length, or 1024).
+        tokens_per_second (`float`): Completion tokens of all GPUs together per second of training, which includes
+            generation and update.
+        step_seconds (`float`): Seconds per policy update, including generation.
         run (`str`): Folder of a run of a few updates with the same batches and GPUs, whose log has the time of an
-            update without the optimizer's step. Without --config, its recipe is planned: --run RUN --max_steps 400.
+            update without the optimizer's step; without --config, its recipe is planned: --run RUN --max_steps 400.
     """
 
     num_gpus: int = 1
@@ -59,8 +59,8 @@ class PlanArguments:
 
 
 def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any, Any]:
-    """Returns the options of the plan, and the script, training and model arguments of the recipe for that number of
-    GPUs."""
+    """Returns the options of the plan, and the script, training and model arguments of the recipe, for `num_gpus` in
+    place of this machine's GPUs."""
     arguments, training_words = parse_known(PlanArguments, argv, "leash plan")
     from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -71,7 +71,7 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any, Any]:
         world_size = property(lambda self: arguments.num_gpus)
 
     if arguments.run is not None:
-        # The recipe of the run comes first, so that a --config of the command line wins.
+        # The recipe of the run comes first, so that a --config on the command line replaces it.
         training_words = ["--config", str(Path(arguments.run, RECIPE_FILE)), *training_words]
     # Planning needs no GPU, but transformers would refuse bf16 without one, unless it is told to use the CPU.
     recipe = fields_of_command_line(["--use_cpu", "true", *training_words], prog="leash plan")
@@ -80,8 +80,8 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any, Any]:
 
 
 def plan_settings(arguments: PlanArguments, training_args: Any, model_args: Any) -> plan.Settings:
-    """Returns the settings of the plan; raises `ValueError` for settings of the recipe whose memory is not
-    modeled."""
+    """Returns the settings of the plan; raises `ValueError` if the memory of a setting of the recipe is not modeled,
+    and `UserError` if the model's configuration cannot be loaded."""
     from trl import get_peft_config
 
     check_memory_is_modeled(training_args, model_args)
@@ -95,9 +95,9 @@ def plan_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     is_half = model_args.dtype in ("bfloat16", "float16")
     # fields of `plan.Settings` that are not simply a field of the arguments
     derived = {
-        # with the size of an adapter also where none is trained, since `leash plan` may suggest it
+        # The size of an adapter is included even if none is trained, since `leash plan` may suggest one.
         "architecture": plan.read_architecture(config, get_peft_config(replace(model_args, use_peft=True))),
-        # bytes of each number, in the weights and in what is computed with them
+        # bytes of each number in the weights, and in the products that are computed with them
         "weight_dtype_bytes": 2 if is_half else 4,
         "compute_dtype_bytes": 2 if training_args.bf16 or is_half else 4,
         "attn_implementation": model_args.attn_implementation or "sdpa",
@@ -117,8 +117,8 @@ def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
     """Returns whether training groups completions by length into micro-batches."""
     from leash_trl.microbatching import batch_fields, loss_weights
 
-    # They are grouped only if the loss does not depend on which of them share a micro-batch. The loss of a router
-    # would, but no model that can be planned has one.
+    # Completions are grouped only if the loss does not depend on which completions share a micro-batch. The loss of a
+    # router would depend on it, but no model that can be planned has a router.
     reasons = loss_weights.reasons_against_regrouping(training_args, has_router_loss=False)
     # The frequencies of some rotary positions depend on the width of a micro-batch, so grouping would change them.
     rope_type = (config.rope_parameters or {}).get("rope_type")
@@ -127,9 +127,9 @@ def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
 
 
 def run_size(arguments: PlanArguments, training_args: Any, num_efforts: int) -> duration.RunSize:
-    """Returns the updates and completions of a run, or those for every 1,000 problems if the number of updates depends
-    on the size of the data set, which is not loaded."""
-    # Every completion is used in `num_iterations` updates, so a run generates fewer than its updates process.
+    """Returns the updates and completions of a run. Without `max_steps` they depend on the size of the data set, which
+    is not loaded, so they are then given for every 1,000 problems."""
+    # Every completion is used in `num_iterations` updates, so an update needs only a part of its batch to be new.
     completions_per_update = (
         arguments.num_gpus * training_args.per_device_train_batch_size * training_args.gradient_accumulation_steps
     )
@@ -155,7 +155,7 @@ def run_size(arguments: PlanArguments, training_args: Any, num_efforts: int) -> 
 def planned_run_lines(arguments: PlanArguments, script_args: Any, training_args: Any) -> list[str]:
     """Returns lines with the size of the run and, if a rate is known, how long it takes."""
     efforts = script_args.efforts  # such as {"low": 1024, "high": 8192}
-    # Equally many prompts have the target of each effort.
+    # Each effort has equally many prompts, so the mean target is the mean over efforts.
     target_length = fmean(efforts.values()) if efforts else training_args.target_length
     measured = None  # the duration of an update, as a run of a few updates logged it
     if arguments.run is not None:
@@ -211,12 +211,12 @@ def headline(settings: plan.Settings, training_args: Any, model_args: Any) -> st
 
 
 def main(argv: list[str]) -> int:
-    """Prints the memory, the tokens and the hours of a recipe, and returns 0 if the run fits, else 1."""
+    """Prints the memory, the tokens and the hours of a recipe. Returns 1 if the run does not fit, and 0 if it does or
+    if `gpu_memory` is not given."""
     process.ignore_future_warnings()  # about names that TRL itself sets
     with errors_to_user_errors():
         arguments, script_args, training_args, model_args = parse_plan(argv)
         run_size_lines = planned_run_lines(arguments, script_args, training_args)
-        # Without the memory of a GPU, only the run is planned.
         settings = None if arguments.gpu_memory is None else plan_settings(arguments, training_args, model_args)
     if settings is None:
         print("\n".join(run_size_lines))

@@ -14,13 +14,13 @@ class PlotArguments:
     """Draw a figure of one or several runs.
 
     The figures are: dynamics, with satisfaction rate, lambda, penalty, length and accuracy over training; training,
-    with mean tokens and accuracy over training, of evaluations if they were logged; budget, with the accuracy of
-    evaluated runs within token budgets; pareto, with accuracy over mean tokens of evaluated runs, the first of which
-    is the baseline, or of leash compare.
+    with mean length and accuracy over training, of evaluations if all runs logged them; budget, with the accuracy of
+    evaluated runs within token budgets; pareto, with accuracy over mean tokens, either of evaluated runs, the first of
+    which is the baseline, or of a comparison.
 
     Args:
-        runs (`list[str]`): Folders of runs for dynamics and training, and folders of leash eval for the other figures;
-            or folders that contain such folders.
+        runs (`list[str]`): Folders of leash train for dynamics and training, folders of leash eval for budget and
+            pareto, or folders that contain such folders; for pareto also a single folder of leash compare.
         figure (`str`): Figure to draw.
         output (`str`): File to write, as .png, .svg or .pdf (default: the name of the figure with .png).
     """

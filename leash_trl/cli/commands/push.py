@@ -21,7 +21,7 @@ class PushArguments:
         evaluation (`str`): Folder of leash eval with an evaluation of this model.
         baseline (`str`): Folder of leash eval with an evaluation of the model to compare with.
         checkpoints (`str`): Complete checkpoints to push; last is pushed as last-checkpoint.
-        private (`bool`): Whether a new repository is private.
+        private (`bool`): Whether a new repository is private; false leaves this to the Hub.
         revision (`str`): Branch, which is created if necessary (default: main).
     """
 
@@ -53,7 +53,7 @@ def files_to_push(arguments: PushArguments, folder: Path) -> dict[str, Path | by
     and each checkpoint in a folder."""
     from leash_trl.hub import repository
 
-    # Both raise if the user named something wrong, before any file is written.
+    # The next two lines raise an error if the user named something wrong, before any file is written.
     checkpoints = checkpoints_to_push(arguments, folder)
     table = evaluation_table(arguments, folder)
     write_curves_and_card(folder, arguments.repo, table)
@@ -64,7 +64,7 @@ def files_to_push(arguments: PushArguments, folder: Path) -> dict[str, Path | by
 
 
 def write_curves_and_card(folder: Path, repo: str, table: str) -> None:
-    """Writes the figure and the model card of a run, which the repository shows; `table` is that of an evaluation."""
+    """Writes the figure and the model card of a run into its folder; `table` shows an evaluation, and may be empty."""
     from leash_trl import run_folder
     from leash_trl.figures.training import write_curves_figure
     from leash_trl.hub.card import write_model_card
@@ -93,7 +93,7 @@ def checkpoints_to_push(arguments: PushArguments, folder: Path) -> dict[str, Pat
     """Returns the checkpoints to push, by their folders in the repository.
 
     Raises:
-        `ValueError`: If some are requested, and the run has no complete one.
+        `ValueError`: If checkpoints are requested, but the run has no complete one.
     """
     from leash_trl.hub.repository import LAST_CHECKPOINT
     from leash_trl.run_folder import complete_checkpoints
@@ -112,7 +112,7 @@ def evaluation_table(arguments: PushArguments, folder: Path) -> str:
     """Returns the table of the card; empty if there is no evaluation.
 
     Raises:
-        `ValueError`: If the evaluation is of another model, whose numbers the card would show.
+        `ValueError`: If a folder does not exist, or if the evaluation is of another model.
     """
     from leash_trl.evaluation.runs import load_evaluated_run
     from leash_trl.evaluation.tables import summary_markdown
@@ -133,5 +133,5 @@ def is_same_folder(evaluated: Path, pushed: Path) -> bool:
     """Returns whether the folder of a model that was evaluated is that of the run to push."""
     if evaluated.exists():
         return evaluated.resolve() == pushed.resolve()
-    # The model was evaluated on another machine, or was moved since, so only the names can be compared.
+    # The model was evaluated on another machine or has been moved, so only the names of the folders can be compared.
     return evaluated.name == pushed.resolve().name

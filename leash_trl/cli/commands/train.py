@@ -36,9 +36,10 @@ from leash_trl.trainer.progress_bar import LeashProgressCallback
 
 
 def with_used_suffix(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[str, Any]:
-    """Returns a recipe with the suffix that prompts got, which evaluation takes from there and the card shows.
+    """Returns a recipe with the suffix that prompts got. Evaluations take the suffix from the recipe, and the card
+    shows it.
 
-    Prompts that are messages got none: an option that had no effect is recorded as empty, and a default not at all.
+    Prompts that are messages get no suffix. If the user set one, it is recorded as empty; a default is not recorded.
 
     Args:
         recipe (`dict`): Fields of the recipe.
@@ -53,8 +54,8 @@ def with_used_suffix(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[s
 
 
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
-    """Returns the rows to train on and those to evaluate on, or `None`, of a mixture, a named source, a file, a folder
-    or a Hub id."""
+    """Returns the rows to train on and those to evaluate on, from a mixture, a named source, a file, a folder or a Hub
+    id. Without `evaluates`, the latter are `None`."""
     parts = [str(part.data_files or part.path) for part in dataset_args.datasets]  # of a mixture
     mixture = ", ".join(parts) or None
     with errors_to_user_errors(always_names_option=True, dataset_name=script_args.dataset_name, datasets=mixture):
@@ -72,16 +73,18 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
 
 
 def checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
-    """Returns `True` for the last checkpoint, `False` for none, or the path of a checkpoint, for the text of the
-    option."""
-    # The option is a text such as "true" or a path, also where a recipe has a truth value or null.
+    """Returns the checkpoint to resume from: `True` for the newest one, `False` for none, or the path of one.
+
+    Raises:
+        `ValueError`: If the path does not exist, or if a new run would overwrite the checkpoints of an earlier one.
+    """
+    # The option may be a text such as "true" or a path, a truth value, or `None`.
     requested = str(training_args.resume_from_checkpoint)
     if requested.lower() == "true":
         return True
     if requested.lower() not in ("none", "false"):
         is_on_hub = requested.startswith("hf://")
         return requested if is_on_hub else existing_path(requested, "resume_from_checkpoint")
-    # Without the option, a new run starts, which would overwrite the checkpoints of an earlier one.
     newest = next(complete_checkpoints(training_args.output_dir), None)
     if newest is not None:
         raise ValueError(
@@ -107,11 +110,11 @@ def load_tokenizer(script_args, training_args: LeashGRPOConfig, model_args) -> A
 
 
 def check_golds(rows: Any, functions: Sequence[Any]) -> None:
-    """Raises `ValueError` if one of these functions is a grader of ours that cannot read a gold: its answers would
-    have no reward.
+    """Raises `ValueError` if one of these functions is math_reward or lenient_math_reward and cannot read a gold:
+    answers to this problem would have no reward.
 
-    Streams are read only during training, and data without a column of golds may get them later, by a rollout function
-    or a transform.
+    Not checked are streams, which are read only during training, and data without a column `solution`, to which a
+    rollout function or a transform may add the golds later.
     """
     has_golds = isinstance(rows, Dataset) and "solution" in rows.column_names
     if has_golds and any(function in LEASH_MATH_REWARDS for function in functions):
@@ -126,8 +129,8 @@ def rows_at_efforts(rows: Any, script_args) -> Any:
 
 
 def model_init_kwargs(training_args: LeashGRPOConfig, model_args) -> dict[str, Any]:
-    """Returns the arguments of `from_pretrained`: fields of TRL's `ModelConfig`, as in TRL's own scripts, which those
-    of the configuration replace."""
+    """Returns the arguments of `from_pretrained`: fields of TRL's `ModelConfig`, as in TRL's own scripts, replaced by
+    the `model_init_kwargs` of the configuration."""
     return {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -177,8 +180,8 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
 
 
 def run_training(recipe: dict[str, Any], script_args, training_args, model_args, dataset_args) -> LeashGRPOTrainer:
-    """Trains; saves the model with state, card and recipe, which every checkpoint has too; and pushes to the Hub if
-    requested."""
+    """Trains, saves the model with state, card and recipe, and pushes it to the Hub if requested. Every checkpoint has
+    state, card and recipe, too."""
     folder = training_args.output_dir
     create_writable_folder(folder)
     with errors_to_user_errors(
@@ -187,10 +190,10 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     ):
         checkpoint = checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
-    # A row shows the columns of the data, and whether its prompts are text, which gets the suffix, or messages.
+    # The first row shows the columns of the data, and whether the prompts are messages, which get no suffix.
     first_row = next(iter(trainer.train_dataset))
     suffix = suffix_or_default(script_args.prompt_suffix, named_reward_funcs(script_args), columns=first_row)
-    # With every model and checkpoint, the publisher saves the recipe and a card with curves.
+    # The publisher saves the recipe and the card with every model and checkpoint.
     trainer.publisher.recipe = with_used_suffix(recipe, suffix, first_row["prompt"])
     trainer.publisher.draw = write_curves_figure
     with add_resume_hint(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
@@ -203,7 +206,7 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
 
 
 def publish(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
-    """Saves the trained model and its card, on the Hub too if requested."""
+    """Saves the trained model and its card, and pushes them to the Hub if requested."""
     if trainer.args.push_to_hub:
         with errors_to_user_errors():
             trainer.push_to_hub(dataset_name=dataset_name)  # saves the model first
