@@ -165,8 +165,8 @@ def truncated(course: Course) -> str | None:
     if cuts_on_purpose or math.isnan(share) or share < LARGE_TRUNCATED_SHARE:
         return None
     return (
-        f"truncated_share is {share:.2f} over {MEAN_UPDATES} updates: this share of completions was cut before "
-        "their end; raise max_completion_length, or correct eos_token_id in generation_config.json"
+        f"truncated_share is {share:.2f} over {MEAN_UPDATES} updates: this share of completions was cut short; "
+        "raise max_completion_length, or correct eos_token_id in generation_config.json"
     )
 
 

@@ -29,6 +29,6 @@ def check_first_batch(
 
 
 def warn_if_any(args: TrainingArguments, warning: str | None) -> None:
-    """Warns on the main process, unless there is nothing to warn of."""
+    """Warns on the main process, unless `warning` is `None`."""
     if warning is not None and args.process_index == 0:
         warnings.warn(warning, UserWarning, stacklevel=4)

@@ -111,7 +111,8 @@ class DualStepCallback(TrainerCallback):
             # run.
             if name_without_path(entry[key]) != name_without_path(value):
                 raise TrainingError(
-                    f"the checkpoint's {name} is {entry[key]!r}, but this run has {value!r}; set the checkpoint's"
+                    f"the checkpoint's {name} is {entry[key]!r}, but this run has {value!r}; use the "
+                    "checkpoint's value"
                 )
         self._state = entry["state"]
         self.method.load_state_dict(self._state)

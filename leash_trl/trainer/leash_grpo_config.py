@@ -287,7 +287,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             messages.append(
                 f"{', '.join(ignored)}: ignored, since length_control={self.length_control!r} has no such parameter"
             )
-        # By default, TRL samples from all tokens, and the importance ratio is that of their full probabilities.
+        # By default, TRL samples from all tokens, and the importance ratio is computed from their full probabilities.
         if self.top_p != 1 or self.top_k > 0 or self.min_p:
             messages.append(
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "

@@ -134,7 +134,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self,
         model,
         reward_funcs=None,
-        args: LeashGRPOConfig = None,  # type: ignore[assignment]  # where TRL has it, but required
+        args: LeashGRPOConfig = None,  # type: ignore[assignment]  # at TRL's position, but required
         train_dataset=None,
         *more_args,
         correctness_func: Callable[..., Any] | None = None,
@@ -169,7 +169,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self.reward_processing_classes = self.reward_processing_classes + [None] * len(functions)
         self.reward_weights = torch.cat([self.reward_weights, torch.zeros(len(functions))])
         if any(map(is_async_callable, functions)):
-            # TRL: GRPOTrainer.__init__ starts such a loop only if one of its own functions is async
+            # TRL: GRPOTrainer.__init__ starts an event loop only if one of its own reward functions is async
             self.async_loop = event_loop()
 
     def _new_dynamic_sampling(self) -> DynamicSampling:

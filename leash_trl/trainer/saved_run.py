@@ -76,7 +76,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         Args:
             resume_from_checkpoint (`str`, `os.PathLike` or `bool`): `True` for the last complete checkpoint in
                 `output_dir`, the path of a checkpoint or of a model folder that has a `trainer_state.json`, or an
-                address on the Hub such as `"hf://owner/name/last-checkpoint"`; `None` or `False` to start anew.
+                address on the Hub such as `"hf://owner/name/last-checkpoint"`; `None` or `False` for a new run.
             args, kwargs: As for [`~transformers.Trainer.train`].
 
         Raises:

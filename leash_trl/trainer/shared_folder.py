@@ -16,7 +16,7 @@ from leash_trl.length_control.rollouts import Rollouts
 
 class SharedFolder:
     """A temporary folder, in which the process that trains leaves the state of the method, and the processes that
-    score leave their completions. It is removed when the process that created it ends.
+    score leave their completions. The folder is removed when the process that created it ends.
 
     All processes are on one machine. Files are written atomically, so that no process reads a part of one.
     """
