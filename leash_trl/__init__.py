@@ -1,4 +1,4 @@
-"""LEASH for TRL: teach reasoning models to think shorter. Public names load on first use: importing is cheap."""
+"""LEASH for TRL: teach reasoning models to think shorter. Public names are imported on first use."""
 
 import importlib
 from typing import TYPE_CHECKING

@@ -15,9 +15,9 @@ from leash_trl.errors import TrainingError
 
 
 def bind_thinking_markers(functions: Iterable[Any], markers: Sequence[ThinkingMarkers]) -> list[Any]:
-    """Returns reward functions; those with a parameter `thinking_markers`, such as
-    [`~leash_trl.rewards.math_reward`], get for it the markers of each completion. TRL logs them under the
-    same names."""
+    """Returns the reward functions with the markers of each completion bound to their parameter `thinking_markers`, if
+    they have one, as [`~leash_trl.rewards.math_reward`] does. TRL logs a bound function under the name of the function
+    itself."""
     # A partial can be pickled, which a nested function cannot.
     return [
         functools.partial(function, thinking_markers=markers) if _takes_thinking_markers(function) else function
@@ -26,12 +26,12 @@ def bind_thinking_markers(functions: Iterable[Any], markers: Sequence[ThinkingMa
 
 
 def _takes_thinking_markers(function: Any) -> bool:
-    """Returns whether a reward function has a parameter for markers that the user has not set."""
+    """Returns whether a reward function has a parameter for the markers, which the user has not bound already."""
     is_set = isinstance(function, functools.partial) and "thinking_markers" in function.keywords
     parameter = inspect.signature(function).parameters.get("thinking_markers")
     if is_set or parameter is None:
         return False
-    # With a default of another type, such as a text, the parameter of that name is another one.
+    # A parameter of that name whose default is of another type, such as a text, has another meaning.
     return parameter.default is parameter.empty or isinstance(parameter.default, ThinkingMarkers | None)
 
 
@@ -41,8 +41,8 @@ def reward_table(
     arguments: Mapping[str, Any],
     num_completions: int,
 ) -> torch.Tensor:
-    """Returns the rewards of all functions, of shape `(N, K)`, in the float64 of Python's numbers, which rounds none;
-    NaN where a function returned `None`.
+    """Returns the rewards of all functions, of shape `(N, K)`; NaN where a function returned `None`. They are in
+    float64, the precision of Python's numbers, so that none is rounded.
 
     Source: `GRPOTrainer._calculate_rewards` of TRL 1.16.
 
@@ -54,7 +54,7 @@ def reward_table(
 
     Raises:
         `ValueError`: If a function does not return one reward per completion.
-        `TrainingError`: If one returns an infinite reward.
+        `TrainingError`: If a function returns a reward that is infinite in float32.
 
     Example:
         >>> def is_short(completions):
@@ -69,7 +69,7 @@ def reward_table(
     if any(inspect.isawaitable(rewards) for rewards in returned):
         # The loop runs in a thread of its own, because the caller's thread may run a loop already, as in a notebook.
         returned = asyncio.run_coroutine_threadsafe(_awaited(returned), event_loop()).result()
-    columns = []  # of each function, such as [[1.0, nan, -1.0]] for one function and three completions
+    columns = []  # a list for each function, such as [[1.0, nan, -1.0]] for one function and three completions
     for rewards, name in zip(returned, names, strict=True):
         column = [torch.nan if reward is None else float(reward) for reward in rewards]
         if len(column) != num_completions:
@@ -84,7 +84,8 @@ def reward_table(
 
 
 def check_finite_rewards(rewards_NK: torch.Tensor, names: Sequence[str]) -> None:
-    """Raises `TrainingError` if a function returned an infinite reward, with which the loss would become NaN."""
+    """Raises `TrainingError` if a function returned a reward that is infinite in float32, which would make the loss
+    NaN."""
     for rewards_N, name in zip(rewards_NK.T, names, strict=True):
         # Trainers store rewards in float32, in which a finite float64 such as 1e39 becomes infinite.
         if rewards_N.float().isinf().any():
@@ -95,7 +96,7 @@ def check_finite_rewards(rewards_NK: torch.Tensor, names: Sequence[str]) -> None
 
 
 async def _awaited(returned: Sequence[Any]) -> list[Any]:
-    """Returns what functions returned, after awaiting together, as TRL does, what async functions returned."""
+    """Returns the rewards of all functions, after awaiting those of the async functions together, as TRL does."""
     awaited_rewards = iter(await asyncio.gather(*filter(inspect.isawaitable, returned)))
     # `gather` keeps the order, so that the next result belongs to the next async function.
     return [next(awaited_rewards) if inspect.isawaitable(rewards) else rewards for rewards in returned]

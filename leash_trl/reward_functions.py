@@ -21,7 +21,7 @@ ALL_REWARDS = (
     think_format_reward,
 )
 REWARD_FUNCS = {reward.__name__: reward for reward in ALL_REWARDS}
-# they read an answer from a box; TRL's two do so with math-verify
+# reward functions that read the answer from a box; TRL's two, the last ones, use math-verify
 MATH_REWARDS = (*LEASH_MATH_REWARDS, accuracy_reward, reasoning_accuracy_reward)
 
 
@@ -68,24 +68,25 @@ def suffix_or_default(prompt_suffix: str | None, reward_funcs: Sequence[Any], co
 
 
 def find_reward_functions(names: Sequence[str]) -> list[Any]:
-    """Returns the reward functions with these names, import paths or `file.py:name`."""
+    """Returns the reward functions with these names, import paths or `file.py:name`; raises `ValueError` if one of
+    them is not found."""
     functions = []
     for name in names:
         function = REWARD_FUNCS.get(name)
         if function is None:
-            # a function of the user; the names of ours are passed for the message that says what would be accepted
+            # an import path of the user; the error message lists the names in `REWARD_FUNCS`
             function = import_by_path("reward_funcs", name, *REWARD_FUNCS)
         functions.append(function)
     return functions
 
 
 def find_correctness_func(text: str | None, functions: Sequence[Any]) -> Any:
-    """Returns the function that the text of `correctness_func` means, which is one of these reward functions or
-    another one; the text itself if it is the name of a reward model; or `None`.
+    """Returns the function that `correctness_func` names: one of these reward functions or another one. The result is
+    the name itself for a reward model, and `None` for `None`.
 
     Args:
-        text (`str`): Name of one of the functions, or a function as in `reward_funcs`.
-        functions (`Sequence`): Reward functions, and names of reward models.
+        text (`str`): Name of one of the functions, another name or import path as in `reward_funcs`, or `None`.
+        functions (`Sequence`): Reward functions of the run, and Hub ids or folders of reward models.
 
     Raises:
         `ValueError`: If there is no such function.

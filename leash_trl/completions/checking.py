@@ -1,4 +1,4 @@
-"""The tokens of a completion that follow its first right result (`length_of: checking`)."""
+"""The tokens of a completion that follow its first correct result (`length_of: checking`)."""
 
 import re
 from bisect import bisect_left
@@ -23,7 +23,8 @@ NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
-# what must not stand before or behind a text that begins or ends with a digit, such as "5 km": more of its number
+# For a text that begins or ends with a digit, such as "5 km": no other part of this number may stand before or behind
+# the text.
 NO_NUMBER_BEFORE = r"(?<!\.)(?<!\d,)(?<!(?<![\w)])-)"
 NO_NUMBER_BEHIND = r"(?![.,]\d)"
 TO_ASCII_MINUS = str.maketrans("\N{MINUS SIGN}", "-")  # models write both
@@ -32,27 +33,27 @@ EXPRESSION_CHARACTER = re.compile(r"[\\^_{}=+*/<>|]")  # characters of LaTeX, fo
 
 
 def checking_length(completion_ids: Sequence[int], right_answer: str, decode: Callable[[Sequence[int]], str]) -> int:
-    """Returns the number of tokens of a completion after the first place where the right answer stands, with EOS; 0 if
-    it stands nowhere.
+    """Returns the number of tokens of a completion, with EOS, after the first place where the correct answer stands; 0
+    if the answer stands nowhere.
 
-    What follows the first right result is a check, a repetition, or what wraps the answer up. A check that repairs a
-    wrong result comes before the first right one, so it costs nothing.
+    What follows the first correct result is a check, a repetition, or the final statement of the answer. A check that
+    repairs a wrong result comes before the first correct one, so it costs nothing.
 
-    Source: [DECS](https://huggingface.co/papers/2509.25827), where the tokens up to the first right result are the
+    Source: [DECS](https://huggingface.co/papers/2509.25827), where the tokens up to the first correct result are the
     necessary reasoning, and [2601.02972](https://huggingface.co/papers/2601.02972).
 
-    Differs: both find that place by a model; here it is where the value itself stands in the text. A value that stands
-    there by chance, such as an intermediate result that equals the answer, counts as well, so what follows is then
-    longer than what the model could leave out.
+    Differs: both find that place by a model; here, it is where the value itself stands in the text. A value that
+    stands there by chance, such as an intermediate result that equals the answer, counts as well. More tokens then
+    follow than the model could leave out.
 
     Args:
         completion_ids (`Sequence[int]`): Tokens of the completion without padding and without the output of tools.
-        right_answer (`str`): A number, such as `-1,234.5`, which stands where a number of the same value stands; or a
-            text of up to five words, which stands where it is written so, in upper or lower case, as whole words.
+        right_answer (`str`): The correct answer: a number, such as `-1,234.5`, which is found where a number of the
+            same value stands; or a text of up to five words, which is found as whole words, in upper or lower case.
         decode (`Callable`): Turns tokens into text, as `tokenizer.decode` does.
 
     Raises:
-        `TrainingError`: If the right answer is neither.
+        `TrainingError`: If the correct answer is neither, see [`check_right_answer`].
 
     Example:
         >>> words = ["3 ", "+ 4 ", "= 7", ". Check: ", "7 - 4 = 3", "."]
@@ -67,17 +68,18 @@ def checking_length(completion_ids: Sequence[int], right_answer: str, decode: Ca
     def num_decoded(num_tokens: int) -> int:
         return len(decode(completion_ids[:num_tokens]))
 
-    # A position in the text says nothing about tokens, so bisection finds the fewest tokens whose text is as long.
+    # A position in the text says nothing about tokens, so bisection finds the fewest tokens whose text reaches this
+    # position.
     num_needed = bisect_left(range(len(completion_ids)), num_characters, key=num_decoded)
     return len(completion_ids) - num_needed
 
 
 def end_of_first_occurrence(text: str, right_answer: str) -> int | None:
-    """Returns the index of the character behind the first place where the right answer stands; `None` if there is
-    none.
+    """Returns the index of the character behind the first place where the correct answer stands; `None` if there is no
+    such place.
 
     Raises:
-        `TrainingError`: If the right answer is neither a number nor a text of up to five words.
+        `TrainingError`: If the correct answer is not one that [`check_right_answer`] accepts.
     """
     check_right_answer(right_answer)
     text = text.translate(TO_ASCII_MINUS)
@@ -112,8 +114,8 @@ def _number_value(number: re.Match[str]) -> Decimal:
 
 
 def check_right_answer(right_answer: str) -> None:
-    """Raises `TrainingError` if a right answer, as it stands in the data set, cannot be found in a text, since it is
-    neither a number nor a text of up to five words."""
+    """Raises `TrainingError` unless a correct answer of the data set can be looked for in a text: it must be a number,
+    or a text of one to five words that is neither a single letter nor an expression such as `1/2`."""
     answer = _text_to_find(right_answer)
     if NUMBER.fullmatch(answer) is not None:
         return
@@ -124,11 +126,12 @@ def check_right_answer(right_answer: str) -> None:
     is_expression = EXPRESSION_CHARACTER.search(answer) is not None
     if is_letter or is_expression or not 1 <= num_words <= MAX_ANSWER_WORDS:
         raise TrainingError(
-            f"length_of is 'checking', but the right answer {right_answer[:100]!r} is neither a number nor a text of "
-            f"1 to {MAX_ANSWER_WORDS} words; leave out such rows, or set length_of to 'completion'"
+            f"length_of is 'checking', but the correct answer {right_answer[:100]!r} is neither a number nor a text "
+            f"of 1 to {MAX_ANSWER_WORDS} words, no formula and no lone letter; leave out such rows, or set "
+            "length_of to 'completion'"
         )
 
 
 def _text_to_find(right_answer: str) -> str:
-    """Returns the right answer as it stands in a completion, such as `-7` for `$-7$` of a data set."""
+    """Returns the correct answer as it stands in a completion, such as `-7` for `$-7$` of a data set."""
     return right_answer.translate(TO_ASCII_MINUS).strip().strip("$").strip()  # in LaTeX, $ stands around a formula

@@ -18,7 +18,7 @@ from leash_trl.importing import import_by_path
 TOKEN_COSTS = ("completion", "thinking", "checking")
 MESSAGE_COSTS = ("tool_calls", "turns")
 COSTS = (*TOKEN_COSTS, *MESSAGE_COSTS)
-COST_COLUMN = "cost"  # of an evaluation's samples, for the costs that no other column of them has
+COST_COLUMN = "cost"  # column of an evaluation's samples for costs without a column of their own
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Cost:
 
     Args:
         name (`str`): One of `COSTS`, or the import path of a function.
-        function (`Callable`): The user's function, which TRL's arguments of reward functions are passed to, and which
-            returns one number of at least 0 for each completion; `None` for those of `COSTS`.
+        function (`Callable`): The user's function, which is called like a reward function of TRL and returns one
+            number of at least 0 for each completion; `None` for one of `COSTS`.
     """
 
     name: str
@@ -55,7 +55,7 @@ def unit_of(length_of: str) -> str:
 
 
 def cost_label(length_of: str) -> str:
-    """Returns the name of a cost in tables, beside the tokens of whole completions.
+    """Returns the name of a cost in tables, which tells it from the tokens of whole completions.
 
     Example:
         >>> cost_label("completion"), cost_label("checking"), cost_label("tool_calls")
@@ -75,7 +75,7 @@ def cost_column(length_of: str) -> str:
 
 
 def name_without_path(length_of: str) -> str:
-    """Returns the name of a cost without the folder or package of a function, which differ by where it is called from.
+    """Returns the name of a cost without the folder or package of a function, which depend on how the user names it.
 
     Example:
         >>> [name_without_path(name) for name in ("runs/my_costs.py:num_lines", "lab.my_costs.num_lines", "turns")]
@@ -90,7 +90,8 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
     `my_file.py:my_function`.
 
     Raises:
-        `ValueError`: If there is no such cost, or the function cannot be found again by its name.
+        `ValueError`: If there is no such cost, or if the import path of a function does not lead to it, as for a
+            lambda.
     """
     if callable(length_of):
         return _cost_of_function(length_of)
@@ -101,7 +102,7 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
 
 def _cost_of_function(function: Callable[..., Any]) -> Cost:
     """Returns the cost with the import path of a function as its name, by which a resumed run finds it again."""
-    # A lambda, or a function inside another one, cannot be imported, which raises an error.
+    # A lambda, or a function inside another one, cannot be imported, so `import_by_path` raises an error.
     path = f"{function.__module__}.{function.__qualname__}"
     if import_by_path("length_of", path) is not function:
         raise ValueError(
@@ -126,8 +127,9 @@ def costs_of(
         decode (`Callable`): Turns tokens into text.
 
     Raises:
-        `TrainingError`: If a cost is not known: a function does not return one number of at least 0 for each
-            completion, or a right answer is missing or is no number and no short text.
+        `TrainingError`: If a function does not return one finite number of at least 0 for each completion. With
+            `checking`, if a correct answer is missing or is neither a number nor a short text, or if a completion has
+            the output of a tool.
 
     Example:
         >>> facts = [CompletionFacts(num_tokens=9, num_thinking_tokens=6, is_truncated=False)]
@@ -154,7 +156,7 @@ def _checking_lengths(arguments: Mapping[str, Any], decode: Callable[[Sequence[i
     check_right_answers(solutions)
     if have_tool_outputs(arguments["completions"]):
         raise TrainingError(
-            "length_of is 'checking', but a completion has the output of a tool, which may hold the right answer; "
+            "length_of is 'checking', but a completion has the output of a tool, which may hold the correct answer; "
             "set 'tool_calls' or a function"
         )
     return [
@@ -173,7 +175,7 @@ def have_tool_outputs(completions: Sequence[Any]) -> bool:
 
 
 def check_right_answers(solutions: Sequence[Any]) -> None:
-    """Checks the right answers in a column `solution`, each of which must be looked for in a completion.
+    """Checks that the correct answers in a column `solution` can be looked for in completions.
 
     Raises:
         `TrainingError`: If an answer is missing, or is neither a number nor a short text.
@@ -183,7 +185,8 @@ def check_right_answers(solutions: Sequence[Any]) -> None:
 
 
 def _right_answer(solution: Any) -> str:
-    """Returns the text of a right answer, which may be a number, also one of NumPy or PyTorch."""
+    """Returns the text of a correct answer, which may be a number, also one of NumPy or PyTorch; raises
+    `TrainingError` if the answer is missing."""
     # `tolist` turns a number of NumPy or PyTorch into one of Python.
     value = solution.tolist() if hasattr(solution, "tolist") else solution
     # Tables have NaN for a missing value, and only NaN differs from itself.
@@ -207,20 +210,21 @@ def _num_tool_calls(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions: int) -> list[float]:
-    """Returns what the user's function counts of each completion; raises `TrainingError` if these are no costs."""
+    """Returns what the user's function counts of each completion; raises `TrainingError` unless this is one finite
+    number of at least 0 for each."""
     assert cost.function is not None
     costs = [float(value) for value in cost.function(**arguments)]
     are_costs = all(0 <= value < math.inf for value in costs)  # both comparisons are False for NaN
     if not are_costs or len(costs) != num_completions:
         raise TrainingError(
             f"length_of {cost.name!r} returned {str(costs)[:100]} for {num_completions} completions, but must return "
-            "one number of at least 0 for each"
+            "one finite number of at least 0 for each"
         )
     return costs
 
 
 def warn_of_no_thinking(lengths: Sequence[float], markers: ThinkingMarkers) -> None:
-    """Warns if some completions have no thinking, although it is controlled."""
+    """Warns if some completions have no thinking, although the length of the thinking is controlled."""
     # the length in thinking tokens is 0 exactly where a completion has no thinking
     if not all(lengths):
         warnings.warn(

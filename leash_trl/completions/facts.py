@@ -11,9 +11,9 @@ class CompletionFacts(NamedTuple):
 
     Args:
         num_tokens (`int`): Tokens that the model generated, with EOS, without padding and without the output of tools.
-        num_thinking_tokens (`int`): Those up to and including the last end of thinking; 0 if there is no thinking, or
-            if nobody asked for it.
-        is_truncated (`bool`): Whether the completion has no end token.
+        num_thinking_tokens (`int`): Those up to and including the last end of thinking, or all if the thinking does
+            not end; 0 if there is no thinking, or if it was not to be counted.
+        is_truncated (`bool`): Whether the completion does not end with an end token.
     """
 
     num_tokens: int
@@ -36,7 +36,7 @@ def completion_facts(
         end_ids (`Collection[int]`): Tokens that end a completion.
         tool_mask (`Sequence[int]`): 1 for tokens that the model generated, 0 for the output of tools, as in TRL; by
             default the model generated all of them.
-        thinking ([`ThinkingTokens`]): The markers of thinking, if its tokens are to be counted.
+        thinking ([`ThinkingTokens`]): The markers of thinking, if its tokens are to be counted, else `None`.
         begins_in_thinking (`bool`): Whether the completion begins inside the thinking, which its prompt has opened.
 
     Example:

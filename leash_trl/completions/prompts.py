@@ -1,5 +1,5 @@
-"""Text at the end of a prompt: the instruction of a data set, a budget, an effort, the ending of an evaluation. And
-the arguments with which the chat template renders the prompt of a row."""
+"""Appends text to a prompt, such as the instruction of a data set, a budget, an effort or the ending of an evaluation,
+and reads the arguments with which the chat template renders the prompt of a row."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,8 @@ TEMPLATE_COLUMN = "chat_template_kwargs"  # as in TRL's `apply_chat_template`
 
 
 def with_suffix(prompt: Any, suffix: str) -> Any:
-    """Returns a copy of the prompt with `suffix` appended to its text, or to its last message.
+    """Returns a copy of the prompt with `suffix` appended to its text, or to its last message; the prompt itself if
+    `suffix` is empty.
 
     Example:
         >>> with_suffix([{"role": "user", "content": "2 + 2?"}], " Think for 9 tokens.")
@@ -56,8 +57,8 @@ def effort_text(effort: str, suffix: str | None = None, template_states_effort: 
 
 
 def template_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of the chat template for the prompt of a data set row, without entries that are `None`,
-    which Arrow adds because other rows have them, also to mappings inside an argument.
+    """Returns the arguments of the chat template for the prompt of a data set row, without entries that are `None`.
+    Arrow adds such entries, also to mappings inside an argument, if other rows have them.
 
     Example:
         >>> template_arguments({"chat_template_kwargs": {"enable_thinking": False, "reasoning_effort": None}})

@@ -43,12 +43,13 @@ class ThinkingMarkers:
         return replace(self, begins_in_thinking=self.is_opened_by(prompt))
 
     def is_opened_by(self, prompt: str) -> bool:
-        """Returns whether a prompt, after the chat template, ends with the start, so that its completion begins inside
-        the thinking."""
+        """Returns whether a prompt, after the chat template, ends with the start of thinking, so that its completion
+        begins inside the thinking."""
         return self.start is not None and prompt.rstrip().endswith(self.start)
 
     def is_ended_by(self, prompt: str) -> bool:
-        """Returns whether a prompt, after the chat template, has the end, so that its completion does not think.
+        """Returns whether a prompt, after the chat template, has the end of thinking, so that its completion does not
+        think.
 
         Example:
             >>> ThinkingMarkers().is_ended_by("What is 1 + 1?<|Assistant|><think>\\n\\n</think>\\n\\n")
@@ -86,7 +87,7 @@ def markers_of_completions(
 
 
 def check_thinking_end(thinking_end: str) -> None:
-    """Raises `ValueError` if the text that ends the thinking is blank, which is everywhere."""
+    """Raises `ValueError` if the text that ends the thinking is blank, since blank text may stand anywhere."""
     if not thinking_end.strip():
         raise ValueError(f"thinking_end is {thinking_end!r}, but must be the text that ends thinking, say '</think>'")
 
@@ -114,7 +115,7 @@ class ThinkingTokens:
             begins_in_thinking (`bool`): Whether the completion begins inside the thinking, which its prompt has
                 opened.
         """
-        # The count is 0 if the thinking has no end; then the rest is the whole completion.
+        # `num_to_end` is 0 if the completion has no end of thinking; the rest is then the whole completion.
         num_to_end = self._num_tokens_to_last(self.markers.end, completion_ids)
         rest_ids = completion_ids[num_to_end:]
         begins_anew = self.markers.start is not None and self._num_tokens_to_last(self.markers.start, rest_ids) > 0

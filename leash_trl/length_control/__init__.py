@@ -3,15 +3,16 @@
 - `method.py`: `LengthControl`, the base class of all methods, with every hook that a method may override
 - `fields.py`: declares and checks hyper-parameters and state, `hyperparameter` and `state_field`
 - `rollouts.py`: `Rollouts`, what a method receives, and `Score`, what `LengthControl.score` makes of it
-- `advantages.py`: from shaped rewards to advantages, `AdvantageRule` and the parts of rules of their own
+- `advantages.py`: from shaped rewards to advantages, `AdvantageRule` and functions for methods with advantages of
+  their own
 - `dual.py`, `accuracy_floor.py`, `forecast.py`: LEASH's dual step, the floor that limits its penalty, and the
   forecast of LEASH-Predictive
 - `leash.py`, `laser.py`, ...: one file per paper; `methods.py` lists them and finds a method by its name
-- `targets.py`, `correctness.py`: which target and which reward count, for both front doors
+- `targets.py`, `correctness.py`: which target applies to a prompt, and which reward decides correctness
 - `statistics.py`: what is logged about a batch
-- `check.py`: `check_length_control`, which says what breaks the contract in a method of your own
+- `check.py`: `check_length_control`, which checks a method of your own
 
-`README.md` shows how to write a method. Everything that this needs is imported from here.
+`README.md` shows how to write a method. Everything that a method needs can be imported from here.
 """
 
 from leash_trl.length_control.advantages import AdvantageRule, group_advantages, mean_and_std, standardized

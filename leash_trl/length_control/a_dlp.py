@@ -14,8 +14,8 @@ class ADLP(LengthControl):
     $$ r_i = c_i - \lambda_t L_i, \qquad
        \lambda_{t+1} = \max(0, \lambda_t + \eta \cdot (\text{acc}_t - \text{acc}_{\text{ref}})) $$
 
-    Correct and wrong answers are penalized alike. With the script's penalty, a correct answer of 1000 tokens has the
-    same reward as an empty wrong one.
+    Correct and wrong answers are penalized alike. With the script's initial penalty, a correct answer of 1000 tokens
+    has the same reward as an empty wrong one.
 
     Use: if accuracy must stay at a reference, and length should fall as far as this allows.
 
@@ -55,8 +55,8 @@ class ADLP(LengthControl):
         self.scorable += int(rollouts.is_scorable.sum())
 
     def step(self) -> None:
-        # `correct` and `scorable` count the completions since the last update. Both are 0 if this update reused those
-        # of an earlier one, which have already changed the penalty.
+        # `correct` and `scorable` count the completions since the last update. Both are 0 if this update reused
+        # completions that have already changed the penalty.
         if self.scorable == 0:
             return
         accuracy = self.correct / self.scorable

@@ -1,4 +1,4 @@
-"""A floor near which accuracy is kept, ours: the length penalty applies only as far as accuracy in training allows.
+"""An accuracy floor, which is ours: the length penalty applies only as far as the accuracy of training batches allows.
 
 It is a controller, not a bound: accuracy ends near the floor and may be below it for a time.
 """
@@ -9,17 +9,17 @@ from typing import NamedTuple
 from leash_trl.length_control.dual import clipped
 
 
-# Chosen before any run but that of seed 51 of the gym.
+# These values were chosen before any run but that of seed 51 of the gym.
 MEAN_BATCHES = 10  # a new batch has the weight 1 / MEAN_BATCHES in the running mean; the first ones have equal weights
-TREND_RATE = 0.02  # share of a surprise by which the trend changes
-FORECAST_UPDATES = 10.0  # to look ahead: for about as long, the optimizer's momentum carries a change further
+TREND_RATE = 0.02  # share of a surprise (measured minus expected accuracy) by which the trend changes
+FORECAST_UPDATES = 10.0  # updates to look ahead, for about as long as the optimizer's momentum continues a change
 FULL_PENALTY_MARGIN = 0.16  # accuracy above the floor at which the full penalty applies, before the integral
 INTEGRAL_RATE = 0.05  # per update and unit of accuracy
-ACCURACY_RESERVE = 0.01  # the integral holds accuracy by so much above the floor
+ACCURACY_RESERVE = 0.01  # the integral holds accuracy this far above the floor
 
 
 class RunningAccuracy(NamedTuple):
-    """Accuracy of the training batches so far, and the share of the length penalty that it allows.
+    """Accuracy of the training batches so far, and the share of the length penalty that this accuracy allows.
 
     Args:
         mean_accuracy (`float`): $a$, running mean of the accuracy, in [0, 1]; NaN before the first batch.
@@ -40,7 +40,8 @@ class RunningAccuracy(NamedTuple):
 
         $$ e = a_t - (a + d), \qquad a \leftarrow a + d + \frac{e}{\min(n, 10)}, \qquad d \leftarrow d + 0.02 \, e $$
 
-        $e$ is the surprise. Source: ours; Holt's double exponential smoothing.
+        $e$ is the surprise, and $n$ the number of batches including this one. Source: ours; Holt's double exponential
+        smoothing.
 
         Example:
             >>> RunningAccuracy(mean_accuracy=0.5, trend=0.25, num_batches=1).after_batch(0.875)[:3]

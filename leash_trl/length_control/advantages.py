@@ -1,6 +1,6 @@
 """Turns shaped rewards into advantages, in float64.
 
-With an epsilon of 1e-8, rounding errors of float32 can give a group of equal rewards advantages of up to 0.9.
+In float32 and with an epsilon of 1e-8, rounding errors can give a group of equal rewards advantages of up to 0.9.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def min_max_scaled(lengths: torch.Tensor) -> torch.Tensor:
 
     $$ \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
-    It is 0 in a group of equal lengths. A length of NaN is ignored in its group.
+    It is 0 in a group of equal lengths. A length of NaN is ignored in its group, and its position is NaN.
     """
     lengths_PG = lengths.double()
     shortest_P1 = lengths_PG.nan_to_num(nan=torch.inf).amin(dim=1, keepdim=True)
@@ -80,7 +80,7 @@ def standardized(
 
 
 def group_has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Returns whether each prompt changes the policy: its completions differ in reward, and some advantage is not 0.
+    """Returns whether each prompt changes the policy: if its completions differ in reward and some advantage is not 0.
 
     Returns:
         `torch.Tensor` of shape `(P,)`, for values of shape `(N,)`; a reward of NaN is ignored.

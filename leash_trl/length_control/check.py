@@ -1,7 +1,8 @@
-"""`check_length_control`: says what breaks the contract of `LengthControl` in a method of your own.
+"""`check_length_control`: checks that a method of your own keeps the contract of `LengthControl`.
 
 As stable-baselines3's `check_env` does for an environment, it runs the method and raises an error at the first fault.
-What `LengthControl` itself refuses in training, such as a reward of the wrong shape or NaN, is raised as it is there.
+Errors of the method and of `LengthControl` itself, such as for a reward of the wrong shape or NaN, are raised
+unchanged.
 """
 
 import copy
@@ -28,10 +29,10 @@ def check_length_control(
     num_generations: int = 8,
     columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> None:
-    """Returns nothing if a method keeps the contract of [`LengthControl`], as far as small batches show it.
+    """Checks that a method keeps the contract of [`LengthControl`], as far as small batches show this.
 
-    The batches have right and wrong answers, only right or only wrong ones, answers of 0 tokens, which are also
-    equally long, and answers without a reward. The method is copied, and itself stays as it is.
+    The batches have correct and wrong answers, only correct or only wrong ones, answers of 0 tokens, which are also
+    equally long, and answers without a reward. Only copies of the method change their state.
 
     Args:
         method ([`LengthControl`]): An instance, with the hyper-parameters of a run.
@@ -41,7 +42,8 @@ def check_length_control(
         columns (`Mapping[str, Sequence]`): Some values of each column of the data set that the method reads.
 
     Raises:
-        `ValueError`: At the first fault; the message names the method, the hook or the field, and the remedy.
+        `ValueError`: At the first fault; the message names the method, the function or the field, and the remedy.
+            Other errors that the method raises pass unchanged.
 
     Example:
         >>> from leash_trl.length_control.kimi import Kimi
@@ -70,7 +72,7 @@ def _mixed_batch(
     num_generations: int,
     columns: Mapping[str, Sequence[Any]],
 ) -> Rollouts:
-    """Returns a batch of right and wrong answers; for the arguments, see [`check_length_control`]."""
+    """Returns a batch of correct and wrong answers; for the arguments, see [`check_length_control`]."""
     rows = torch.arange(NUM_PROMPTS * num_generations)  # one for each completion
     questions = rows // num_generations  # number of its prompt, such as [0, 0, 1, 1, 2, 2]
     # Prompts have one of two targets. A method such as L1 replaces them by targets that it draws by the prompt's
@@ -86,7 +88,7 @@ def _mixed_batch(
         questions=questions,
         num_generations=num_generations,
         max_completion_length=max_completion_length,
-        columns=columns_of_rows | {TARGET_COLUMN: targets},  # LEASH reads both with `multiplier_per`
+        columns=columns_of_rows | {TARGET_COLUMN: targets},  # LEASH may read any of them as `multiplier_per`
     )
 
 
@@ -104,15 +106,15 @@ def _in_turn(values: Sequence[Any], questions: torch.Tensor) -> list[Any]:
 
 
 def _batches_made_of(mixed: Rollouts) -> list[Rollouts]:
-    """Returns a batch of right and wrong answers, and others made of it, which are edge cases."""
+    """Returns a batch of correct and wrong answers, and other batches made of it, which are edge cases."""
     rewards = mixed.task_rewards
     rows = torch.arange(len(rewards))
     has_no_reward = (mixed.questions == 0) | (rows % 3 == 0)  # a whole prompt, and some completions of the others
     return [
         mixed,
-        replace(mixed, task_rewards=rewards.abs()),  # right answers only
+        replace(mixed, task_rewards=rewards.abs()),  # correct answers only
         replace(mixed, task_rewards=-rewards.abs()),  # wrong answers only
-        # with `length_of: thinking`, an answer without thinking has a length of 0; none of them is truncated
+        # with `length_of: thinking`, an answer without thinking has a length of 0; here, none is truncated
         replace(mixed, lengths=0 * mixed.lengths, is_truncated=mixed.lengths < 0),
         replace(mixed, task_rewards=rewards.masked_fill(has_no_reward, torch.nan)),
         replace(mixed, task_rewards=torch.nan * rewards),
@@ -164,8 +166,8 @@ def _as_text(value: Any) -> str:
 
 
 def _check_training(method: LengthControl, batches: Sequence[Rollouts]) -> None:
-    """Raises `ValueError` if training changes the batches, or depends on more than them, the initial state and what
-    the class declares to read."""
+    """Raises `ValueError` if training changes the batches, or if it depends on anything but the batches, the initial
+    state and what the class declares to read."""
     batches_before = _as_text([vars(rollouts) for rollouts in batches])
     record = _training_record(method, batches)
     if _as_text([vars(rollouts) for rollouts in batches]) != batches_before:
@@ -175,8 +177,8 @@ def _check_training(method: LengthControl, batches: Sequence[Rollouts]) -> None:
 
 
 def _check_same_again(method: LengthControl, batches: Sequence[Rollouts], record: list[str]) -> None:
-    """Raises `ValueError` if training on the same batches does not have the same record once it is resumed from
-    checkpoints, or evaluated."""
+    """Raises `ValueError` if training on the same batches does not have the same record if it is resumed from
+    checkpoints, or if evaluations come in between."""
     if _training_record(method, batches, resumes=True) != record:
         raise ValueError(
             f"state of length_control {method.name!r} is not the same after a checkpoint; declare with state_field, "
@@ -190,20 +192,21 @@ def _check_same_again(method: LengthControl, batches: Sequence[Rollouts], record
 
 
 def _check_declared_inputs(method: LengthControl, batches: Sequence[Rollouts], record: list[str]) -> None:
-    """Raises `ValueError` if the method uses targets, or which answers are correct, though it declares that it does
-    not: it must train in the same way if these are others."""
+    """Raises `ValueError` if the method uses targets or correctness, but declares that it does not. With other
+    targets, or other correct answers, the method must then train in the same way."""
     other_targets = [replace(rollouts, target_lengths=rollouts.target_lengths / 3) for rollouts in batches]
     if method.target_use == "none" and _training_record(method, other_targets) != record:
         raise ValueError(
-            f"target_use of length_control {method.name!r} is 'none', but it reads rollouts.target_lengths, which are "
-            "NaN in a run without a target; set it to 'required' or 'optional'"
+            f"target_use of length_control {method.name!r} is 'none', but the method reads "
+            "rollouts.target_lengths, which are NaN in a run without a target; set target_use to 'required' or "
+            "'optional'"
         )
-    other_correctness = -batches[0].task_rewards  # the first batch has both right and wrong answers
+    other_correctness = -batches[0].task_rewards  # the first batch has both correct and wrong answers
     other_verdicts = [replace(rollouts, correctness_rewards=other_correctness) for rollouts in batches]
     if not method.needs_correctness() and _training_record(method, other_verdicts) != record:
         raise ValueError(
-            f"needs_correctness of length_control {method.name!r} returned None, but it reads which answers are "
-            "correct; let it return what needs this, which is not known in every run, or use rollouts.task_rewards"
+            f"needs_correctness of length_control {method.name!r} returned None, but the method reads which answers "
+            "are correct, which is not known in every run; return what needs this, or use rollouts.task_rewards"
         )
 
 
@@ -242,8 +245,8 @@ def _check_declared_advantages(method: LengthControl, rollouts: Rollouts, score:
 
 
 def _check_dependence(method: LengthControl, rollouts: Rollouts, score: Score) -> None:
-    """Raises `ValueError` if a completion is scored differently without those on which, as `depends_on` declares, it
-    does not depend."""
+    """Raises `ValueError` if the score of a completion changes without the completions on which, as `depends_on`
+    declares, it does not depend."""
     part_size = rollouts.num_generations if method.depends_on == "prompt" else 1
     score_in_parts = _score_in_parts(method, rollouts, part_size)
     are_same = _is_same(score.shaped, score_in_parts.shaped)

@@ -18,23 +18,24 @@ class CorrectnessRule:
     It is not known which answers are correct if there are several reward functions and no `correctness_func`, or if
     the only reward function gives partial credit, which shows in two different positive rewards. Wrong answers may
     have different rewards, as long as none of them is positive. Once partial credit has been observed, correctness
-    stays unknown: it may not mean something else in the second half of a run.
+    stays unknown, since its meaning must not change during a run.
 
     Args:
         functions (`Sequence[Callable]`), names (`Sequence[str]`): The reward functions and their names.
-        chosen (`Callable` or `str`), chosen_name (`str`): `correctness_func`, which is a reward function, its name, or
-            another function; and its name.
+        chosen (`Callable` or `str`), chosen_name (`str`): `correctness_func`, which is a reward function, the name of
+            one, another function or `None`; and the name of the function.
 
     Attributes:
-        deciding_column (`int`): Column of the deciding function in the table of all rewards: that of a reward
-            function, the one after them for another function, or `None` if none is chosen.
+        deciding_column (`int`): Column of the deciding function in the table of all rewards, in which another function
+            comes after the reward functions; `None` if no function is chosen.
         unweighted_functions (`list[Callable]`), unweighted_names (`list[str]`): The deciding function if it is not a
             reward function, else nothing: it is called and logged with the reward functions, but has no weight.
         lowest_positive (`float`), highest_positive (`float`): Smallest and largest positive reward of the deciding
             function so far.
 
     Raises:
-        `TrainingError`: If no reward function has the chosen name, or if it also has the name of another function.
+        `TrainingError`: If no reward function has the chosen name, or if another function is chosen that has the name
+            of a reward function.
     """
 
     def __init__(self, functions: Sequence[Any], names: Sequence[str], chosen: Any = None, chosen_name: str = ""):
@@ -49,7 +50,8 @@ class CorrectnessRule:
         self.deciding_column = self._column_of(chosen, [*functions, *self.unweighted_functions])
 
     def _column_of(self, chosen: Any, functions: Sequence[Any]) -> int | None:
-        """Returns the column of a function, or of that of a name, in the table of all rewards; `None` for `None`."""
+        """Returns the column of a function, which `chosen` is or names, in the table of all rewards; `None` for
+        `None`."""
         if chosen is None:
             return None
         if chosen in functions:
@@ -113,14 +115,15 @@ class CorrectnessRule:
             raise TrainingError(f"{needed_by} cannot act: {self.reason_unknown}")
 
     def reason_unknown_once(self) -> str | None:
-        """Returns, once, why it is not known which answers are correct; else `None`."""
+        """Returns why it is not known which answers are correct, only at the first call at which this is so; else
+        `None`."""
         if self._has_warned:
             return None
         self._has_warned = self.reason_unknown is not None
         return self.reason_unknown
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the positive rewards so far, in types that JSON can hold."""
+        """Returns the lowest and highest positive reward so far, if any, in types that JSON can hold."""
         return {"positive_rewards": [self.lowest_positive, self.highest_positive] if self.highest_positive > 0 else []}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -22,8 +22,8 @@ class DapoOverlong(LengthControl):
 
     Args:
         cache_length (`int`): Range below the maximum, in tokens, in which the punishment grows. `None` is a fifth of
-            the maximum, for other limits than the paper's, which has 4096 of 20480.
-        max_length (`int`): Length in tokens from which on the punishment is -1; by default the generation limit. It
+            the maximum, as in the paper, which has 4096 of 20480.
+        max_length (`int`): Length in tokens from which on the punishment is -1; `None` is the generation limit. It
             must be set where lengths have no limit.
     """
 
@@ -44,7 +44,7 @@ class DapoOverlong(LengthControl):
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
         max_length = self.max_length or max_completion_length
-        # The limit is infinite if lengths are not in tokens. No length would then be punished.
+        # The limit is infinite if there is none, or if lengths are not in tokens. No length would then be punished.
         if math.isinf(max_length):
             raise ValueError(
                 "max_length is None, but dapo_overlong needs it where lengths have no limit; set max_length"

@@ -19,9 +19,9 @@ class DLER(LengthControl):
     $$ R_i = \begin{cases} r_i & L_i \le L_t \\ 0 & L_i > L_t \end{cases}, \qquad
        A_i = \frac{(R_i - \bar R_{\text{group}}) - \mu_{\text{batch}}}{\sigma_{\text{batch}} + \epsilon} $$
 
-    The limit is `target_length`; the paper uses 4000 tokens. The advantage is `reward - group mean`, standardized over
-    the complete batch; `scale_rewards` has no effect. The paper also resamples groups without signal, for which the
-    trainer has `dynamic_sampling_rounds`.
+    The limit is `target_length`; the paper uses 4000 tokens. Truncated answers earn 0 too. The advantage is
+    `reward - group mean`, standardized over the complete batch; `scale_rewards` has no effect. The paper also
+    resamples groups without signal, for which the trainer has `dynamic_sampling_rounds`.
 
     Use: if the target may be a hard limit from the first update on. Set `dynamic_sampling_rounds` too.
 
@@ -35,7 +35,7 @@ class DLER(LengthControl):
 
     Args:
         easy_limit (`int`): Limit in tokens for prompts whose solve rate within the target is above `easy_threshold`;
-            2000 in the paper's DA-DLER. Targets below it stay in force.
+            2000 in the paper's DA-DLER. Targets below this limit stay in force. `None` for no such limit.
         easy_threshold (`float`): Solve rate above which a prompt is easy, in [0, 1].
         cut_generation (`bool`): Whether to stop generation at the target, which saves time, or at
             `max_completion_length`.
@@ -59,7 +59,7 @@ class DLER(LengthControl):
     def _rewards_within(self, limits_N: torch.Tensor, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness within these limits, 0 beyond them, NaN where unscorable."""
         is_within_N = ~rollouts.is_truncated & (rollouts.lengths <= limits_N)
-        # not 0, so that unscorable completions, whose correctness is NaN, stay NaN
+        # not the number 0, so that unscorable completions, whose correctness is NaN, stay NaN
         zeros_N = 0.0 * rollouts.correctness
         return rollouts.correctness.where(is_within_N, zeros_N)
 

@@ -14,8 +14,8 @@ def mean_violation(lengths: Sequence[float], target_lengths: Sequence[float]) ->
 
     Differs: the paper has one target for all prompts; here each completion has the target of its prompt.
 
-    Completions whose target is NaN are ignored; the result is NaN if all are. It does not depend on their order, not
-    even in its last bit.
+    Completions whose target is NaN are ignored; the result is NaN if all are. The result does not depend on the order
+    of the completions, not even in its last bit.
 
     Example:
         >>> mean_violation([4096, 12288], [4096, 4096])

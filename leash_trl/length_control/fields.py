@@ -53,8 +53,8 @@ def is_number(value: Any) -> bool:
 
 
 def has_type(value: Any, annotation: Any) -> bool:
-    """Returns whether a value has the annotated type. The elements of a list or a mapping are not looked at, which is
-    left to the method itself."""
+    """Returns whether a value has the annotated type. The elements of a list or a mapping are not checked; the method
+    itself must check them."""
     # `dict` of `dict[str, float]`; a plain type such as `float` has no origin and stands for itself
     plain_type = get_origin(annotation) or annotation
     if plain_type in (Union, UnionType):  # such as `int | None`, whose members are `int` and `NoneType`
@@ -84,8 +84,8 @@ def check_values(method: Any) -> None:
 
 
 def is_within(value: Any, bounds: Mapping[str, float]) -> bool:
-    """Returns whether a value is within bounds such as `{"ge": 0, "lt": 1}`; other values than numbers, such as the
-    `None` of an optional field, are."""
+    """Returns whether a value is within bounds such as `{"ge": 0, "lt": 1}`, as is every value that is not a number,
+    such as the `None` of an optional field."""
     if not is_number(value):
         return True
     return all(COMPARISONS[comparison].holds(value, bound) for comparison, bound in bounds.items())

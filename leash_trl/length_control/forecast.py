@@ -15,17 +15,17 @@ LOG_RATIO_WALK = 0.003  # q_y, unexplained change of that logarithm per update
 RESPONSE_WALK = 0.6  # q_b, change of the logarithm of the response while the length changes by a factor of e
 DRIFT_WALK = 0.0003  # q_d, change of the drift per update
 SPREAD_UPDATES = 5.0  # H, number of updates over which the remaining change of length is spread
-RESPONSE_INIT = 0.04
+RESPONSE_INIT = 0.04  # b before the first batch
 COVARIANCE_INIT = np.diag([LOG_LENGTH_NOISE**2, 0.8**2, 0.005**2])  # of y, log b and d, which are independent at first
 MIN_RESPONSE = 5e-4
 MAX_RESPONSE = 0.4
 MAX_DRIFT = 0.95  # as a share of the response
-MIN_LENGTH_RATIO = 0.05  # shares of the target below this are raised to it, so that their logarithm is finite
+MIN_LENGTH_RATIO = 0.05  # smaller ratios of length to target are raised to this one, so that their logarithm is finite
 
 
 def propagated(covariance: np.ndarray, fall: float) -> np.ndarray:
-    r"""Returns the covariance of $y$, $\log b$ and $d$ after an update, without the noise that it adds, of shape
-    `(3, 3)`.
+    r"""Returns the covariance of $y$, $\log b$ and $d$ after an update, of shape `(3, 3)`, without the noise that the
+    update adds.
 
     $$ F P F^\top, \qquad F = \begin{pmatrix} 1 & -b u & 1 \\ 0 & 1 & 0 \\ 0 & 0 & 1 \end{pmatrix} $$
 
@@ -33,8 +33,8 @@ def propagated(covariance: np.ndarray, fall: float) -> np.ndarray:
         covariance (`np.ndarray` of shape `(3, 3)`): $P$.
         fall (`float`): $b u$.
     """
-    # F P changes only the first row of P, and (F P) F^T only the first column. It is no matrix product, since the last
-    # bit of that depends on the processor, and a resumed run is to be the same everywhere.
+    # F P changes only the first row of P, and (F P) F^T only the first column. No matrix product is used, since its
+    # last bit depends on the processor, and a resumed run must be the same everywhere.
     product = covariance.copy()
     product[0] = product[0] - fall * product[1] + product[2]
     product[:, 0] = product[:, 0] - fall * product[:, 1] + product[:, 2]
@@ -44,7 +44,7 @@ def propagated(covariance: np.ndarray, fall: float) -> np.ndarray:
 class Forecast(NamedTuple):
     r"""An extended Kalman filter of how the mean length responds to lambda. Its state is $(y, \log b, d)$:
     `after_batch` corrects it by a measured length, `after_update` moves it by one policy update, and `needed_push`
-    returns the push that brings the length to its target.
+    returns the push, a running mean of lambda, that brings the length to its target.
 
     Args:
         log_ratio (`float`): $y$, logarithm of the ratio of length to target that is expected for the next batch;
@@ -88,7 +88,7 @@ class Forecast(NamedTuple):
         expected = measured if self.log_ratio is None else self.log_ratio
         surprise = measured - expected
         # Only the logarithm of the ratio is measured. The other two parts are corrected as far as their errors vary
-        # with its error, by the first row of the covariance.
+        # with the error of this logarithm, by the first row of the covariance.
         covariance = np.array(self.covariance)  # P, of shape (3, 3)
         log_ratio_row = covariance[0]  # P_y.
         gain = log_ratio_row / (log_ratio_row[0] + LOG_LENGTH_NOISE**2)  # k, the Kalman gain

@@ -55,7 +55,7 @@ class GFPO(LengthControl):
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Raises `TrainingError` if all completions of a prompt are kept, which is GRPO."""
+        """Raises `TrainingError` if all completions of a prompt would be kept, which is GRPO."""
         if self.num_kept is not None and self.num_kept >= rollouts.num_generations:
             raise TrainingError(
                 f"num_kept is {self.num_kept}, but must be less than num_generations={rollouts.num_generations}"

@@ -12,7 +12,8 @@ def centered_weights(lengths: torch.Tensor) -> torch.Tensor:
 
     $$ \tilde w_i = w_i - \frac{1}{G} \sum_j w_j, \qquad w_i = 1 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
-    A length of NaN is ignored in its group. In a group of equal lengths, which the report does not mention, it is 0.
+    A length of NaN is ignored in its group. In a group of equal lengths, which the report does not mention, the result
+    is 0.
 
     Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
 

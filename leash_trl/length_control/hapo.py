@@ -16,8 +16,8 @@ class HAPO(LengthControl):
        h \leftarrow \min(h, \min_{i\,\text{correct}} L_i) $$
 
     $h$ is the length of the shortest correct answer so far. $f$ is 0 for an answer of length $h$, and for a question
-    without history. Wrong answers are only penalized, if they are longer than $h$. The first epoch has no history and
-    is plain GRPO, so the method needs several epochs.
+    without history. Wrong answers have no bonus, and a penalty if they are longer than $h$. The first epoch has no
+    history and is plain GRPO, so the method needs several epochs.
 
     Use: in training over several epochs, if the answers to each question should become shorter from epoch to epoch.
 

@@ -46,7 +46,9 @@ class L1Exact(LengthControl):
         if self.budget_range is None and target_length is None:
             raise ValueError("budget_range and target_length are None, so no length is requested; set one of them")
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
-            raise ValueError(f"budget_range is {self.budget_range!r}, but the limit is {max_completion_length} tokens")
+            raise ValueError(
+                f"budget_range is {self.budget_range!r}, but the generation limit is {max_completion_length} tokens"
+            )
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         distances_N = (rollouts.target_lengths - rollouts.lengths).abs()  # |n_gold - n_y|

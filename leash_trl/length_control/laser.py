@@ -11,7 +11,7 @@ import torch
 from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
-# rewards before the bonus of a wrong answer that ends, and of one that is truncated
+# rewards, without a bonus, of a wrong answer that ends and of a truncated wrong answer
 WRONG_SCORE = -0.5
 MALFORMED_SCORE = -1.0
 DIFFICULTIES = ("hard", "medium", "easy")
@@ -122,7 +122,8 @@ def num_correct_by_difficulty(num_generations: int) -> list[int]:
     """Returns $|C_d|$ for each of `DIFFICULTIES`: its lowest solve rate (0, 1/3 or 2/3) times K, rounded up, and at
     least 1.
 
-    Source: for K = 8, the paper has 6, 3 and 1; the release, which rounds down, 5, 2 and 1.
+    Source: for K = 8, the paper has 6, 3 and 1 for easy, medium and hard prompts; the release, which rounds down, has
+    5, 2 and 1.
     """
     one_third = math.ceil(num_generations / 3)
     two_thirds = math.ceil(2 * num_generations / 3)
@@ -147,7 +148,7 @@ class LaserD(Laser):
 
     Args:
         refresh_steps (`int`): Number of policy updates between two choices of targets.
-        interval (`int`), upper_bound (`int`): Distance and maximum of the candidate targets in tokens.
+        interval (`int`), upper_bound (`int`): Distance between candidate targets, and the largest of them, in tokens.
         expected_correct (`int`): Number of correct answers to expect within a target.
     """
 

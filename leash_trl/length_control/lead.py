@@ -19,14 +19,14 @@ from leash_trl.length_control import (
 )
 
 
-TINY = 1e-8  # added under the root and below each fraction, as in the release
+TINY = 1e-8  # added under the root and to each denominator, as in the release
 
 
 def efficiency_rewards(
     is_correct: torch.Tensor, lengths: torch.Tensor, lower_bound: float, upper_bound: float
 ) -> torch.Tensor:
-    r"""Returns the closeness of every completion to the target length of its prompt, in [-1, 1], dimensionless,
-    float64.
+    r"""`torch.Tensor` of shape `(P, G)`: Closeness of every completion to the target length of its prompt, in [-1, 1],
+    dimensionless, float64.
 
     $$ e_i = \max\left(-1, 1 - \frac{|L_i - L^*|}{L^*}\right), \qquad
        L^* = \mathrm{clip}(\text{mean length of the correct answers}, L_{\min}, B) $$
@@ -55,7 +55,7 @@ def correctness_weight(
     means.
 
     Source: phases 3 and 4 of `adv_estimator == 'lead'` in the [release](https://github.com/CrazyMint/LEAD), with its
-    $10^{-8}$ under the root and below each fraction.
+    $10^{-8}$ under the root and in each denominator.
 
     Args:
         correctness (`Sequence[Sequence[float]]`): Mean and population variance of correctness (1 or 0) for each
@@ -125,8 +125,8 @@ class LEAD(LengthControl):
 
     Args:
         lower_bound (`int`): $L_{\min}$, the smallest target in tokens.
-        upper_bound (`int`): $B$, the largest target in tokens; by default `max_completion_length`. Both are 8000 in
-            the script.
+        upper_bound (`int`): $B$, the largest target in tokens; `None` is the generation limit. Both $B$ and the limit
+            are 8000 in the script.
         weight_min (`float`): $\lambda_{\min}$, the smallest weight of correctness.
         alpha (`float`): Exponent $\alpha$ of the distance to the best reward, dimensionless.
         beta (`float`): $\beta$, share of the old weight that is kept at each policy update; with 1, the weight is
@@ -154,8 +154,8 @@ class LEAD(LengthControl):
     observed_efficiency: list[list[float]] = state_field(list)
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
-        # The target of a prompt, the mean length of its correct answers, is clipped to these bounds. It is the upper
-        # one for a prompt without correct answers, so that it must be finite.
+        # The target of a prompt, the mean length of its correct answers, is clipped to these bounds. For a prompt
+        # without correct answers, the target is the upper bound, which must therefore be finite.
         upper_bound = self.upper_bound or max_completion_length
         if math.isinf(upper_bound):
             raise ValueError("upper_bound is None, but lead needs it where lengths have no limit; set upper_bound")

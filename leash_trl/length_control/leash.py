@@ -37,7 +37,7 @@ class Multiplier:
     """What is kept of the prompts that share a lambda.
 
     Args:
-        lam (`float`): Lambda before any release, in reward units per unit of relative overshoot.
+        lam (`float`): Lambda without `release_factor`, in reward units per unit of relative overshoot.
         accuracy ([`RunningAccuracy`]): Accuracy of the prompts so far; `None` until a floor has needed it.
         forecast ([`Forecast`]): Forecast of their length; only LEASH-Predictive updates it.
         observed (`list[Observation]`): Their completions since the last dual step.
@@ -50,7 +50,7 @@ class Multiplier:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Multiplier":
-        """Returns a multiplier as a checkpoint has it, which is JSON, where tuples are lists."""
+        """Returns a multiplier from the JSON of a checkpoint, in which tuples have become lists."""
         return cls(
             lam=state["lam"],
             accuracy=None if state["accuracy"] is None else RunningAccuracy(*state["accuracy"]),
@@ -60,7 +60,7 @@ class Multiplier:
 
     @property
     def running_accuracy(self) -> RunningAccuracy:
-        """The accuracy so far; not known, with all of the penalty, until a floor has needed it."""
+        """The accuracy so far; until a floor has needed it, an initial value with which the full penalty applies."""
         return self.accuracy or RunningAccuracy()
 
     @property
@@ -72,7 +72,8 @@ class Multiplier:
 
     @property
     def common_target(self) -> float | None:
-        """The target of all completions since the last dual step; `None` if they have different ones."""
+        """The target of all completions since the last dual step; `None` if they have different targets or if there
+        are none."""
         targets = {completion.target for completion in self.observed}
         return targets.pop() if len(targets) == 1 else None
 
@@ -110,8 +111,9 @@ class Leash(LengthControl):
     $$ \tilde r_i = \mathrm{clip}(r_i - \lambda \Delta_i, -1, 1), \qquad
        \lambda \leftarrow \mathrm{clip}(\lambda + \alpha_\lambda \hat J_P, \lambda_{\min}, \lambda_{\max}) $$
 
-    With the paper's task rewards of -1 and +1, a wrong answer is already at the lower bound, so its length does not
-    change its reward.
+    $\Delta_i$ is the [`relative_overshoot`], and $\hat J_P$ the [`mean_violation`] of the completions since the last
+    dual step. With the paper's task rewards of -1 and +1, a wrong answer is already at the lower bound, so its length
+    does not change its reward.
 
     Use: to bring the mean length to a target if the right penalty weight is not known; task rewards are -1 and +1.
 
@@ -120,9 +122,9 @@ class Leash(LengthControl):
     The accuracy floor multiplies a positive lambda by the share that [`RunningAccuracy.with_penalty_share`] allows,
     and lambda rises by that share of its step. If the target is too short for the floor, answers become about as short
     as the floor allows. The floor does not reduce a negative lambda, which makes answers longer. With `release_share`,
-    a run ends with a lower price of length, as in the recipes for Nemotron 3 Ultra (`student_rlvr1.yaml` and
-    `student_rlvr2.yaml` of NeMo-RL), which lower that of the final answer from 0.25 to 0.08 for the last 50 of about
-    178 updates.
+    a run ends with a smaller length penalty, as in the recipes for Nemotron 3 Ultra (`student_rlvr1.yaml` and
+    `student_rlvr2.yaml` of NeMo-RL), which lower the penalty of the final answer from 0.25 to 0.08 for the last 50 of
+    about 178 updates.
 
     Differs: the paper has one generation batch per policy update. Here, several updates on one batch make one dual
     step, after the first update. Several batches in one update make one dual step on the mean over all their
@@ -135,13 +137,14 @@ class Leash(LengthControl):
         multiplier_per (`str`): Column of the data set. Prompts with the same value in this column share a multiplier,
             which starts at `lambda_init` when the value is first seen; the column `target_length` gives each distinct
             target its own multiplier. By default all prompts share one multiplier.
-        min_accuracy (`float`): Accuracy floor in [0, 1]: as the accuracy of the training batches comes near it, the
-            penalty is reduced, and it goes on decreasing while accuracy is below. Accuracy ends near the floor and may
-            be below it for a time. With `multiplier_per`, the floor applies to each value of the column separately.
-        release_share (`float`): Share of the run's policy updates, in [0, 1], that are its last ones with a lower
-            price: lambda stands still there, since it would rise to make up for it, and `release_factor` times its
-            value applies. An accuracy floor goes on adapting.
-        release_factor (`float`): Factor of lambda, positive or negative, in these updates, in [0, 1].
+        min_accuracy (`float`): Accuracy floor in [0, 1]; `None` for no floor. As the accuracy of the training batches
+            comes near the floor, the penalty is reduced, and it goes on decreasing while accuracy is below the floor.
+            Accuracy ends near the floor and may be below it for a time. With `multiplier_per`, the floor applies to
+            each value of the column separately.
+        release_share (`float`): Share of the run's policy updates, in [0, 1], with a smaller penalty at the end of the
+            run; 0 for none. In these updates, `release_factor` times lambda applies, and lambda itself is not updated,
+            since it would rise to make up for the factor. An accuracy floor goes on adapting.
+        release_factor (`float`): Factor, in [0, 1], of a positive or negative lambda in these updates.
     """
 
     name = "leash"
@@ -170,7 +173,7 @@ class Leash(LengthControl):
     release_share: float = hyperparameter(0.0, ge=0, le=1)
     release_factor: float = hyperparameter(0.25, ge=0, le=1)
     multipliers: dict[str, Multiplier] = state_field(dict)  # by name, such as "low" with `multiplier_per: effort`
-    is_released: bool = state_field(bool)  # whether the next update is one of the last ones, of `release_share`
+    is_released: bool = state_field(bool)  # whether the next update is one of those of `release_share`
     # `multiplier_per`, by whose values the multipliers are named
     budget_column: str | None = state_field(lambda: None)
 
@@ -189,8 +192,8 @@ class Leash(LengthControl):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a saved state; raises `ValueError` if its multipliers belong to another column."""
-        # The saved multipliers are named by the values of this column, and would be looked up in vain by those of
-        # another.
+        # The saved multipliers are named by the values of this column, so the values of another column would not find
+        # them.
         column = state["budget_column"]
         if column != self.multiplier_per:
             raise ValueError(
@@ -201,7 +204,7 @@ class Leash(LengthControl):
 
     @property
     def lambdas(self) -> dict[str, float]:
-        """The multipliers by name, before any release, such as `{"low": 0.1, "high": 0.0}`."""
+        """The multipliers by name, without `release_factor`, such as `{"low": 0.1, "high": 0.0}`."""
         return {name: multiplier.lam for name, multiplier in self.multipliers.items()}
 
     @property
@@ -210,7 +213,7 @@ class Leash(LengthControl):
         return fmean(self.applied_lambda(self.multiplier(name)) for name in self.multipliers or [COMMON_MULTIPLIER])
 
     def multiplier(self, name: str) -> Multiplier:
-        """Returns the multiplier of this name, which is a new one if no training batch had it."""
+        """Returns the multiplier of this name, or a new one if no training batch has had the name."""
         return self.multipliers.get(name) or Multiplier(float(self.lambda_init))
 
     def applied_lambda(self, multiplier: Multiplier) -> float:
@@ -219,7 +222,7 @@ class Leash(LengthControl):
 
     def penalty_share(self, multiplier: Multiplier) -> float:
         """Returns the share of a positive lambda that is applied to the next batch, in [0, 1]."""
-        if self.min_accuracy is None:  # the state may be that of a run with a floor
+        if self.min_accuracy is None:  # even if the state was saved by a run with a floor
             return 1.0
         return multiplier.running_accuracy.penalty_share
 
@@ -227,7 +230,7 @@ class Leash(LengthControl):
         """Returns the factor of the relative overshoot in the penalty of the next batch, in reward units: lambda, or
         the share of it that the accuracy floor allows."""
         lam = self.applied_lambda(multiplier)
-        if lam <= 0:  # it makes answers longer, which is allowed below the floor, too
+        if lam <= 0:  # a negative lambda makes answers longer, which is allowed below the floor too
             return lam
         return lam * self.penalty_share(multiplier)
 
@@ -275,8 +278,8 @@ class Leash(LengthControl):
         rewards_of_wrong = task_rewards[rollouts.is_scorable & ~rollouts.is_correct]
         if len(rewards_of_wrong) and (rewards_of_wrong >= 0).all():
             return (
-                f"wrong answers have task reward {rewards_of_wrong.max():.3g}, so they learn to fail early; LEASH "
-                "needs -1 and +1"
+                f"wrong answers have task reward {rewards_of_wrong.max():.3g}, so the model learns to fail early; "
+                "LEASH needs -1 and +1"
             )
         return None
 
@@ -292,28 +295,29 @@ class Leash(LengthControl):
             multiplier.observed.append(Observation(*values))
 
     def step(self) -> None:
-        # Without new completions, the update has reused those of the last one.
+        # If there are no new completions, the update has reused those of an earlier update.
         reuses_completions = not any(multiplier.observed for multiplier in self.multipliers.values())
         for multiplier in self.multipliers.values():
-            # The step needs the share of the penalty in the last batch, which the accuracy then changes.
+            # The dual step needs the share of the penalty in the last batch, which the update of the accuracy then
+            # changes.
             self.dual_step(multiplier, reuses_completions)
             self._update_accuracy(multiplier)
             multiplier.observed = []
 
     def dual_step(self, multiplier: Multiplier, reuses_completions: bool) -> None:
-        """Moves a multiplier after a policy update, by its completions since the last one, if there are any.
+        """Changes a multiplier after a policy update, by its completions since the last update, if there are any.
 
         Args:
-            reuses_completions (`bool`): If there are none: whether the update reused the last ones (`True`), or used
-                new completions of other multipliers (`False`).
+            reuses_completions (`bool`): `True` if no multiplier has new completions, because the update reused earlier
+                ones.
         """
-        # Lambda stands still in the updates of `release_share`.
+        # Lambda is not updated in the updates of `release_share`.
         if not multiplier.observed or self.is_released:
             return
         violation = multiplier.violation
         step_size = self.lambda_lr
-        # Where the accuracy floor holds back a part of the penalty, lambda rises only by the share that applies. It
-        # would otherwise go on rising without effect, and be far too high once all of it applies again.
+        # If the accuracy floor holds back a part of the penalty, lambda rises only by the share that applies.
+        # Otherwise lambda would go on rising without effect, and be far too high once all of it applies again.
         if violation > 0:
             step_size *= self.penalty_share(multiplier)
         multiplier.lam = projected_ascent(multiplier.lam, violation, step_size, self.lambda_min, self.lambda_max)
@@ -344,7 +348,8 @@ class LeashC(Leash):
 
     Use: if a good penalty weight is known, or as the baseline that shows what adapting the weight gains.
 
-    Source: section 4 of [LEASH](https://huggingface.co/papers/2512.21540); 0.1 for the 1.5B, 0.2 for the 4B model.
+    Source: section 4 of [LEASH](https://huggingface.co/papers/2512.21540), with 0.1 for the 1.5B and 0.2 for the 4B
+    model.
 
     Args:
         lambda_lr (`float`): Must be 0.

@@ -30,8 +30,9 @@ class LeashPredictive(Leash):
     the correct answers of the prompt; the length advantage of wrong answers is 0. The task advantage is GRPO's. $y$ is
     the logarithm of the ratio of length to target that a [`Forecast`] expects for the next batch, $b$ and $d$ are its
     fall with full push and its rise without push per update, $u$ is the push that the optimizer's momentum carries,
-    and $m = \beta / (1 - \beta)$ is the number of updates for which it lasts. The shaped reward, $r_i - \lambda
-    \Delta_i$ for correct answers, is only logged.
+    $m = \beta / (1 - \beta)$ is the number of updates for which this push lasts, and $H$ is the number of updates over
+    which the remaining change is spread. The shaped reward, $r_i - \lambda \Delta_i$ for correct answers, is only
+    logged.
 
     By default, answers that are shorter than the target stay so. With a negative `lambda_min`, lambda becomes negative
     once the forecast is below the target; then $\Delta_i = \min(0, L(y_i) / L_t - 1)$, so correct answers below the
@@ -71,13 +72,14 @@ class LeashPredictive(Leash):
         if multiplier.observed:
             forecast = forecast.for_target(multiplier.common_target).after_batch(multiplier.violation)
         multiplier.forecast = forecast.after_update(lam, self.adam_beta1)
-        # Lambda stands still in the updates of `release_share`, while the forecast goes on.
+        # Lambda is not updated in the updates of `release_share`, while the forecast is.
         if not self.is_released:
             push = multiplier.forecast.needed_push(self.adam_beta1)
             multiplier.lam = clipped(push, self.lambda_min, self.lambda_max)
 
     def _lambda_of_update(self, multiplier: Multiplier, reuses_completions: bool) -> float:
-        """Returns the weight that the length of a multiplier's prompts had in the update that has just been done."""
+        """Returns the lambda with which a multiplier's prompts were penalized in the update that has just been
+        done."""
         if multiplier.observed:
             return self.penalty_coefficient(multiplier)
         if reuses_completions:

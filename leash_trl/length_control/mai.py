@@ -11,8 +11,8 @@ def solve_rate_penalties(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.
 
     $$ \rho \frac{L_i}{L_{\max}}, \qquad \rho = \frac{1}{G} \sum_j r_j $$
 
-    $L_{\max}$ is the longest completion of the prompt. Rewards of NaN are ignored. A length of NaN is ignored for the
-    longest, and its penalty is NaN.
+    $L_{\max}$ is the length of the prompt's longest completion. Rewards and lengths of NaN are ignored, and a
+    completion whose length is NaN has a penalty of NaN.
 
     Example:
         >>> solve_rate_penalties(torch.tensor([[1.0, 0.0]]), torch.tensor([[100.0, 200.0]])).tolist()
@@ -58,5 +58,5 @@ class MAI(LengthControl):
         rewards_N = self.base_rewards(rollouts)
         correct_lengths_PG = rollouts.by_group(rollouts.correct_lengths)
         penalties_PG = solve_rate_penalties(rollouts.by_group(rewards_N), correct_lengths_PG)
-        penalties_N = penalties_PG.nan_to_num().flatten()  # NaN, that is none, for all but correct answers
+        penalties_N = penalties_PG.nan_to_num().flatten()  # all but correct answers have no penalty, which is NaN here
         return rewards_N - self.weight * penalties_N

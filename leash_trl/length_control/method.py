@@ -28,24 +28,25 @@ class Paper(NamedTuple):
 @dataclass_transform(field_specifiers=(field,))
 @dataclass
 class LengthControl:
-    """Base class of the methods of length control. A subclass must set `name`; the defaults of everything else,
-    including `shaped_rewards`, change nothing in GRPO.
+    """Base class of the methods of length control. A subclass must set `name`. With the defaults of everything else, a
+    method is GRPO on correctness (1 or 0), without length control.
 
     Every subclass automatically becomes a dataclass, whose fields are the method's hyper-parameters. A value of the
     wrong type, or outside the bounds of its [`hyperparameter`], raises `ValueError`. Declare training state with
     [`state_field`]; checkpoints save and restore it, so it must consist of types that JSON can hold.
 
     For every training batch, the trainer calls `score` and then `observe`, and calls `step` after the policy update.
-    If mixed precision skips the update, `step` is called only after the next one, so the state must include what was
-    observed. With dynamic sampling, `score` is called for each round and for the final batch, and `observe` receives
-    all generated completions, including those of replaced groups. Only `begin_update`, `observe`, `step` and
+    If several updates share a batch, each is followed by `step`, but only the first has a new batch. If mixed
+    precision skips an update, `step` is called only after the next one, so the state must include what was observed.
+    With dynamic sampling, `score` is called for each round and again after each replacement of groups, and `observe`
+    receives all generated completions, including those of replaced groups. Only `begin_update`, `observe`, `step` and
     `load_state_dict` may change the state. Every process receives the same rollouts, which are those of all processes,
     in float64 on the CPU. `README.md` has an example.
     """
 
     name: ClassVar[str]
     paper: ClassVar[Paper | None] = None
-    # where the formula comes from if not from the paper, such as "prime-rl"; `leash methods` says so
+    # where the formula comes from if not from the paper, such as "prime-rl"; `leash methods` shows this
     formula_from: ClassVar[str | None] = None
     # whether `target_length` must be set, may be set (or come from the data set), or has no effect
     target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
@@ -74,8 +75,12 @@ class LengthControl:
     def check(self, target_length: int | None, max_completion_length: float) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
 
-        The target is in what `length_of` counts, the limit in tokens. It is called for every target: the configured
-        one, those of prompts, and those of milestones.
+        The method is called for every target: the configured one, those of prompts, and those of milestones.
+
+        Args:
+            target_length (`int`): Target in what `length_of` counts, rounded up; `None` if there is none.
+            max_completion_length (`float`): Largest length that a completion can have; infinite for no limit, or if
+                `length_of` counts no tokens.
         """
 
     def columns_read(self) -> tuple[str, ...]:
@@ -100,8 +105,9 @@ class LengthControl:
         return None
 
     def needs_correctness(self) -> str | None:
-        """Returns what needs to know which answers are correct, as the error names it where this is not known:
-        `"min_accuracy"`, or by default the method; `None` if nothing does, as of a method of the task rewards."""
+        """Returns what needs to know which answers are correct, for the error if this is not known: by default the
+        method, or a hyper-parameter such as `"min_accuracy"`. `None` if nothing needs to know this, as in a method
+        that uses the task rewards alone."""
         return f"length_control {self.name!r}"
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
@@ -110,7 +116,7 @@ class LengthControl:
         return rollouts.correctness if self.needs_correctness() else rollouts.task_rewards
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
+        """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where `base_rewards` are NaN."""
         return self.base_rewards(rollouts)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor | None:
@@ -128,8 +134,8 @@ class LengthControl:
         return rule(shaped, rollouts.num_generations)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Returns rewards, penalties and advantages of some completions, by the current state; for this, it calls
-        `base_rewards`, `shaped_rewards`, `penalty` and `advantages`.
+        """Returns rewards, penalties and advantages of some completions in the current state, by `base_rewards`,
+        `shaped_rewards`, `penalty` and `advantages`.
 
         Raises:
             `TrainingError`: If `shaped_rewards` returns NaN or infinity for a completion that has a reward.
@@ -137,8 +143,8 @@ class LengthControl:
         base = self.base_rewards(rollouts)
         shaped = self.shaped_rewards(rollouts)
         self._check_finite(shaped[~base.isnan()])
-        # `rule` turns rewards into advantages. A method may fix the standard deviation by which it divides them; else
-        # it is that of the run.
+        # `rule` turns rewards into advantages. A method may fix the standard deviation by which the rule divides;
+        # otherwise the run's `scale_rewards` applies.
         if self.scale_rewards is not None:
             rule = replace(rule, scale_rewards=self.scale_rewards)
         advantages = self.advantages(rollouts, shaped, rule)
@@ -148,7 +154,8 @@ class LengthControl:
         return Score(base=base, penalty=penalty, shaped=shaped, advantages=advantages)
 
     def _check_finite(self, shaped_with_reward: torch.Tensor) -> None:
-        """Raises `TrainingError` if a shaped reward is NaN or infinite, which it may be only without a base reward."""
+        """Raises `TrainingError` if one of these shaped rewards, of completions with a base reward, is NaN or
+        infinite."""
         broken = shaped_with_reward[~shaped_with_reward.isfinite()]
         if len(broken):
             raise TrainingError(
@@ -160,7 +167,7 @@ class LengthControl:
         """Prepares the state for the next policy update; `num_done` of the `num_updates` of the run are done."""
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Records a training batch; there may be several before one `step`."""
+        """Records a training batch; there may be several before one `step`, or none."""
 
     def step(self) -> None:
         """Updates the state from the batches observed since the last call; the trainer calls it once per policy
@@ -177,8 +184,8 @@ class LengthControl:
         return {}
 
     def reward_warning(self, rollouts: Rollouts) -> str | None:
-        """Returns a warning if the method does not suit the task rewards of a batch, such as by ignoring what they
-        have beside correctness; else `None`."""
+        """Returns a warning if the method does not suit the task rewards of a batch, for example since it uses only
+        the function that decides correctness; else `None`."""
         if rollouts.correctness_rewards is None:  # the task reward itself decides what is correct
             return None
         # If `correctness_func` is the only reward function, the task rewards are its rewards times its weight. The two
@@ -216,7 +223,8 @@ class LengthControl:
             setattr(self, name, copy.deepcopy(state[name]))
 
     def restart(self) -> None:
-        """Sets the state back to that of the first call, which comes before the first training of this object."""
+        """Sets the state back to what it was at the first call of this function, which comes before the first
+        training."""
         first_state = vars(self).setdefault("_first_state", self.state_dict())
         self.load_state_dict(first_state)
 

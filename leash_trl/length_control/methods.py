@@ -63,7 +63,8 @@ METHODS = _load_methods()
 
 
 def find_method(name: str) -> type[LengthControl]:
-    """Returns the class of a method by its name, or by its path: `my_lib.methods.Mine` or `my_file.py:Mine`."""
+    """Returns the class of a method by its name, or by its path: `my_lib.methods.Mine` or `my_file.py:Mine`. Raises
+    `ValueError` if there is no such method."""
     if name in METHODS:
         return METHODS[name]
     # An import path or a file may lead to any object.
@@ -76,19 +77,20 @@ def find_method(name: str) -> type[LengthControl]:
 def hyperparameter_values(method: type[LengthControl], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the hyper-parameters of a method that a run's configuration sets.
 
-    A value in `length_control_kwargs` comes before those of `SHARED_FIELDS` and of `adam_beta1`, the momentum of the
-    optimizer, which apply to methods that have a hyper-parameter of the same name.
+    A value in `length_control_kwargs` takes precedence over those of `SHARED_FIELDS` and of `adam_beta1`, the momentum
+    of the optimizer, which apply to methods that have a hyper-parameter of the same name.
 
     Args:
         settings (`Mapping[str, Any]`): Values of the configuration by field name; `None` for one that is not set.
     """
     values = {}
-    # A method without an accuracy floor refuses this argument, which is better than to ignore it.
+    # This argument is not left out for a method without an accuracy floor, so that the method raises an error instead
+    # of ignoring it.
     if settings.get("min_accuracy") is not None:
         values["min_accuracy"] = settings["min_accuracy"]
     # These settings of the run go to methods that have a hyper-parameter of the same name.
     for name in (*SHARED_FIELDS, "adam_beta1"):
         if name in hyperparameter_names(method) and settings.get(name) is not None:
             values[name] = settings[name]
-    # what is set for this method comes before what it shares with others
+    # values in `length_control_kwargs` take precedence
     return values | (settings.get("length_control_kwargs") or {})

@@ -1,4 +1,4 @@
-"""The length band of NeMo-RL, for all prompts or for each its own."""
+"""The length band of NeMo-RL: one for all prompts, or one for each prompt."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -38,7 +38,8 @@ def band_of(value: Any, name: str) -> Band | None:
         name (`str`): Name of the value for the error message.
 
     Raises:
-        `ValueError`: If the band has no tokens or its factor is not from 0 to 1.
+        `ValueError`: If `b` is not above `a`, `a` is negative, or the factor `f` is not from 0 to 1. A band that lacks
+            one of them raises `KeyError`.
     """
     # NeMo-RL's data has bands such as {"total": {"a": 18000, "b": 24000, "f": 0.9}}.
     if isinstance(value, Mapping):
@@ -86,7 +87,8 @@ class NemoRL(LengthControl):
         profile_band (`dict[str, float]`): The band, such as `{a: 18000, b: 24000, f: 0.9}`, with `a` and `b` in
             tokens, and `f` the factor of the reward from `b` tokens on.
         profile_band_column (`str`): Column of the data set with a band for each prompt: `{a, b, f}`, or
-            `{total: {a, b, f}}` as in NeMo-RL. The band of a row replaces all of `profile_band`.
+            `{total: {a, b, f}}` as in NeMo-RL. The band of a row replaces all of `profile_band`, which applies to rows
+            without a band.
     """
 
     name = "nemo_rl"

@@ -29,7 +29,7 @@ class Rollouts:
             if lengths are no tokens.
         common_target: Target that all prompts of the run have at this step, in the same unit; NaN if the data set or
             the method gives them targets of their own.
-        correctness_rewards: Reward that is positive for a correct answer; by default the task reward. Where it is NaN,
+        correctness_rewards: Reward that is positive for a correct answer; `None` for the task reward. Where it is NaN,
             correctness is not known and the completion is called unscorable, even if other rewards are known.
         is_correctness_known: False if it is not known which answers are correct, since there are several reward
             functions or partial credit, and no function is chosen to decide it ([`CorrectnessRule`]). Accuracy is then
@@ -89,7 +89,8 @@ class Rollouts:
 
     @property
     def solve_rates(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Share of correct completions among the scorable ones of the same prompt."""
+        """`torch.Tensor` of shape `(N,)`: Share of correct completions among the scorable ones of the same prompt; NaN
+        if there are none."""
         rates_P1 = self.by_group(self.correctness).nanmean(dim=1, keepdim=True)
         return rates_P1.expand(-1, self.num_generations).flatten()
 

@@ -21,7 +21,7 @@ class ShorterBetter(LengthControl):
     [release](https://github.com/JingyangYi/ShorterBetter), `reward_manager/naive.py`, agrees with the paper and is the
     source of the defaults; the paper also trains with $\alpha = 1$.
 
-    Differs: the mean leaves out unscorable completions, which paper and release do not mention.
+    Differs: the mean leaves out unscorable completions, which the paper and the release do not mention.
 
     Args:
         alpha (`float`): Reward $\alpha$ of a correct answer.

@@ -1,11 +1,13 @@
-"""SmartThinker: presses correct answers towards the length at which the prompt is solved best, none below the mean."""
+"""SmartThinker: penalizes correct answers longer than the length at which the prompt is solved best."""
 
 import torch
 
 from leash_trl.length_control import LengthControl, Paper, Rollouts, mean_and_std
 
 
-TINY = 1e-6  # tokens, below the fraction of the coefficient, as in the release
+# In tokens, added to the denominator of the coefficient, as in the release; and the least difference of two variances
+# of lengths that counts as a difference.
+TINY = 1e-6
 
 
 def optimal_lengths(lengths: torch.Tensor, is_correct: torch.Tensor) -> torch.Tensor:
@@ -29,7 +31,7 @@ def optimal_lengths(lengths: torch.Tensor, is_correct: torch.Tensor) -> torch.Te
     # The lengths of all answers to a prompt, and those of its correct ones, are each taken as normally distributed. An
     # answer is most likely correct at the length where the density of correct ones is highest relative to that of all.
     means_P1, stds_P1 = mean_and_std(lengths, correction=0)
-    # correctness as the weight, which leaves wrong answers out
+    # Correctness is the weight, which leaves wrong answers out.
     correct_means_P1, correct_stds_P1 = mean_and_std(lengths, is_correct, correction=0)
     variances_P1 = stds_P1**2
     correct_variances_P1 = correct_stds_P1**2
@@ -38,7 +40,7 @@ def optimal_lengths(lengths: torch.Tensor, is_correct: torch.Tensor) -> torch.Te
     # extremum of the ratio of the two densities, where the derivative of its logarithm is 0
     weighted_P1 = correct_variances_P1 * means_P1 - variances_P1 * correct_means_P1
     peaks_P1 = weighted_P1 / (correct_variances_P1 - variances_P1)
-    # It is a maximum only if the lengths of correct answers vary less than those of all.
+    # The extremum is a maximum only if the lengths of correct answers vary less than those of all answers.
     has_peak_P1 = variances_P1 - correct_variances_P1 >= TINY
     return peaks_P1.clamp(shortest_P1, longest_P1).where(has_peak_P1, shortest_P1)
 

@@ -37,7 +37,7 @@ def log_entries(method: LengthControl, rollouts: Rollouts, score: Score, **other
     """Returns [`length_statistics`], and others such as `version`, the number of dual steps that the method has done,
     under their keys in the log.
 
-    What is NaN is left out: it is undefined here, such as the length of wrong answers where there are none.
+    A value that is NaN is left out, such as the mean length of wrong answers if there are none.
     """
     statistics = length_statistics(method, rollouts, score) | others
     return {f"leash/{name}": float(value) for name, value in statistics.items() if not math.isnan(value)}
@@ -58,7 +58,7 @@ def _constraint_columns(method: LengthControl, rollouts: Rollouts, score: Score)
         "mean_length": rollouts.lengths,
     }
     if method.target_use != "none":
-        # A completion without a target neither satisfies nor violates it, so it is left out of the mean.
+        # A completion without a target neither satisfies nor violates the constraint, so it is left out of the mean.
         is_satisfied_N = rollouts.lengths <= targets_N
         columns["target_length"] = targets_N
         columns["satisfaction_rate"] = is_satisfied_N.double().masked_fill(torch.isnan(targets_N), torch.nan)
@@ -108,8 +108,8 @@ def _budget_statistics(
 
 
 def _correctness_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
-    """Returns statistics that exist once per batch whose correct answers are known."""
-    # of the correct answers, the share whose reward the length reduces
+    """Returns statistics of a batch of which it is known which answers are correct."""
+    # `paying_share` is the share of correct answers that have a length penalty.
     is_paying_N = (score.penalty > 0).double()
     columns = {
         "paying_share": is_paying_N.masked_fill(~rollouts.is_correct, torch.nan),

@@ -58,15 +58,16 @@ def plain_value(value: Any) -> Any:
 
 
 def scaled_target(target: float, scheduled: float, target_length: float, largest_length: float) -> float:
-    """Returns the target of a prompt while the schedule is at `scheduled` instead of `target_length`: it is in the
-    same proportion to the target of the data set, but not beyond the largest length that a completion can have.
+    """Returns a prompt's target from the data set, multiplied by `scheduled / target_length`, the ratio of the
+    schedule's current target to the configured one. It is not raised beyond the largest length that a completion can
+    have.
 
     Example:
         >>> [scaled_target(target, scheduled=100, target_length=50, largest_length=150) for target in (30, 80, 200)]
         [60.0, 150, 200]
     """
     in_proportion = target * scheduled / target_length
-    # A target that is above the largest length already need not fall to it.
+    # A target that is above the largest length already is not lowered to it.
     upper_bound = max(target, largest_length)
     return min(in_proportion, upper_bound)
 
@@ -123,9 +124,9 @@ def _check_within_limit(target: float, method: LengthControl, generation_limit: 
 
 
 def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
-    """Raises `TrainingError` if no completion of a run's first batch, whose lengths are those of the thinking, has the
-    text that ends it, which is the wrong one then."""
-    # `lengths` are those of the thinking, in tokens. Thinking that never ends counts as all of the completion.
+    """Raises `TrainingError` if no completion of a run's first batch can have ended its thinking with the text
+    `thinking_end`, which is then not the model's. The lengths of the batch are those of the thinking."""
+    # `lengths` are those of the thinking, in tokens. If the thinking never ends, its length is that of the completion.
     has_thinking_N = rollouts.lengths > 0
     has_answer_N = rollouts.completion_lengths > rollouts.lengths
     # A truncated completion without an answer says nothing: its thinking may have ended later.
@@ -138,13 +139,14 @@ def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
 
 
 def check_method_supports_cost(length_of: str, counts_tokens: bool, method: LengthControl) -> None:
-    """Raises `ValueError` if the method cannot control this cost: methods that truncate completions control whole
-    completions, and methods that ask for a length in the prompt ask for tokens."""
+    """Raises `ValueError` if the method cannot control this cost. A method that truncates completions can control only
+    the length of whole completions, and one that asks for a length in the prompt only tokens."""
     # `length_of` names what is counted, such as the tokens of the thinking; generation can only be stopped by all
     # tokens.
     if length_of != "completion" and limits_generation(method):
         raise ValueError(f"length_of is {length_of!r}, but {method.name!r} truncates completions; set 'completion'")
-    # The text that the method appends to a prompt is empty if it asks for no length. Any target shows this, such as 1.
+    # The text that the method appends to a prompt is empty if the method asks for no length, for any target, such as
+    # 1.
     if not counts_tokens and method.prompt_suffix(1.0, math.inf):
         raise ValueError(
             f"length_of is {length_of!r}, but {method.name!r} asks for a number of tokens in the prompt; use another "

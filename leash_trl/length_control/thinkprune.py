@@ -21,8 +21,8 @@ class ThinkPrune(LengthControl):
 
     Args:
         stages (`dict[int, int]`): Generation limit in tokens by the number of policy updates after which it applies.
-            `{0: 4000}` is ThinkPrune in one stage. No stage exceeds the generation limit of the run, and prompts state
-            the lower of the two.
+            `{0: 4000}` is ThinkPrune in one stage. One must apply after 0 updates. If a stage is above the generation
+            limit of the run, the latter applies, and prompts state the lower of the two.
         suffix (`str`): Text to append to each prompt, in which `{limit}` is replaced by the limit; `""` appends
             nothing.
     """

@@ -45,7 +45,7 @@ class Toggle(LengthControl):
     # budgets in tokens by the number of the question, such as {"17": 900.0}; text, since JSON has text keys
     limits: dict[str, float] = state_field(dict)
     batches_done: int = state_field(int)
-    # whether a batch was observed since the last update, as an update that reuses completions is no new iteration
+    # whether a batch was observed since the last update; an update that reuses completions is no new iteration
     is_observed: bool = state_field(bool)
 
     @property
@@ -61,7 +61,7 @@ class Toggle(LengthControl):
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         # Budgets in tokens by the number of the question, such as {"17": 900.0}. The first estimate stays in force, so
-        # those of earlier batches (`limits`) replace those of this one.
+        # the budgets of earlier batches (`limits`) replace those of this batch.
         budget_by_question = self._estimated_budgets(rollouts) | self.limits
         questions = rollouts.questions.tolist()
         budgets = [budget_by_question.get(str(question), math.inf) for question in questions]  # inf: not solved yet

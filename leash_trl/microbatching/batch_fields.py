@@ -89,7 +89,7 @@ def loss_mask(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 class RowFacts(NamedTuple):
-    """What is known of the rows of a window, with one value for each row.
+    """What is known of the rows of a batch, with one value for each row.
 
     Args:
         prompt_lengths, completion_lengths, num_loss_tokens (`list[int]`): Tokens of the prompt, of the completion, and
@@ -104,12 +104,12 @@ class RowFacts(NamedTuple):
 
     @property
     def affects_loss(self) -> list[bool]:
-        """Whether a row adds to the loss: not if its advantage is 0, or if all its tokens are masked."""
+        """Whether each row adds to the loss: not if its advantage is 0, or if all its tokens are masked."""
         return [min(pair) > 0 for pair in zip(self.has_signal, self.num_loss_tokens, strict=True)]
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of prompt and completion."""
+        """Number of tokens of each row, in prompt and completion together."""
         return [sum(pair) for pair in zip(self.prompt_lengths, self.completion_lengths, strict=True)]
 
 
@@ -192,8 +192,8 @@ def parts_of_similar_length(lengths: torch.Tensor, size: int) -> tuple[torch.Ten
 
 
 def fitting_width(length: int, multiple_of: int | None = None) -> int:
-    """Returns the number of columns for a row, which is at least one, since TRL's slice of the last `-0` columns would
-    be all columns.
+    """Returns the number of columns for a row of this length, rounded up to a multiple of `multiple_of`. It is at
+    least one, since TRL's slice of the last `-0` columns would be all columns.
 
     >>> fitting_width(5, multiple_of=4)
     8
@@ -204,7 +204,7 @@ def fitting_width(length: int, multiple_of: int | None = None) -> int:
 
 
 def trimmed_field(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
-    """Trims a field of shape `(N, width)` to the width of its side; values of shape `(N, 1)` stay unchanged.
+    """Trims a field of shape `(N, width)` to the width of its side; values of shape `(N,)` or `(N, 1)` stay unchanged.
 
     The output of a decoder does not depend on padding to the right, nor, in `PADDING_INVARIANT_MODELS`, on padding to
     the left.

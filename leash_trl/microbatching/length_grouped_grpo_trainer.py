@@ -39,14 +39,15 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     are those of TRL.
 
     TRL pads a generation batch to its longest completion, shuffles it and splits it by number of rows. The gradient of
-    an accumulation window does not depend on which rows share a micro-batch. So this trainer sorts the rows of a
-    window, over all processes, by length and distributes them again into as many micro-batches as before, all of about
-    the same size. It also groups by length for evaluation and for the log-probabilities of the old policy and the
-    reference policy.
+    an accumulation window, which holds the micro-batches of one policy update, does not depend on which rows share a
+    micro-batch. So this trainer sorts the rows of a window, over all processes, by length and distributes them again
+    into as many micro-batches as before, all of about the same size. It also groups by length for evaluation and for
+    the log-probabilities of the old policy and the reference policy.
 
-    If this would change the gradient, rows stay in TRL's micro-batches, and a warning says why. The same holds if
-    TRL's micro-batches are not padded. For every generation batch, the log has `microbatch/padding_share`, the share
-    of padding in the computed positions, and `microbatch/skipped_share`, the share of skipped completions.
+    If this would change the gradient, rows stay in TRL's micro-batches, and a warning says why. Batches with images,
+    or with other fields that this trainer does not know, stay as TRL makes them. For every generation batch, the log
+    has `microbatch/padding_share`, the share of padding in the computed positions, and `microbatch/skipped_share`, the
+    share of skipped completions.
 
     Args:
         args ([`~trl.GRPOConfig`]): As for [`~trl.GRPOTrainer`]; a [`LengthGroupedGRPOConfig`] can turn off grouping or
@@ -76,8 +77,9 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         avoid_faulty_cudnn_attention()
         model = self.accelerator.unwrap_model(self.model)
         self._keeps_prompt_padding = may_see_prompt_padding(model)
-        # Each list has the reasons, as text for a warning, why something would change the gradient. A rope that
-        # follows the width of a batch is against all three, since each of them makes batches narrower.
+        # Each list has the reasons, as text for a warning, why trimming, regrouping or skipping would change the
+        # gradient. A rope that follows the width of a batch is against all three, since each of them makes batches
+        # narrower.
         against_trimming = reasons_against_trimming(model)
         against_regrouping = against_trimming + self._reasons_against_regrouping()
         against_skipping = against_trimming + loss_weights.reasons_against_skipping(self.args, self.aux_loss_enabled)
@@ -88,7 +90,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         self._regroups = switches.length_grouped_microbatches and not against_regrouping
         if not self._regroups and self.accelerator.num_processes > 1:
             # TRL gathers a statistic of each row, so all processes must compute equally many rows.
-            against_skipping.append("completions stay in their process, and each may have another number to skip")
+            against_skipping.append("completions stay in their process, and processes may skip different numbers")
         self._skips_zero_signal = switches.skip_zero_signal and not against_skipping
         if switches.length_grouped_microbatches:
             warn_of("completions stay in TRL's micro-batches", against_regrouping)
@@ -301,7 +303,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
 
 def warn_of(effect: str, reasons: Sequence[str]) -> None:
-    """Warns of what settings lead to, if there are any."""
+    """Logs a warning of an effect and its reasons, if there are any reasons."""
     if reasons:
         logger.warning("%s: %s", effect, "; ".join(reasons))
 

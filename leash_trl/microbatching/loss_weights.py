@@ -1,7 +1,7 @@
 """Computes the weights that keep gradients and logged means unchanged when completions move between micro-batches.
 
-TRL's losses divide by different counts, so it depends on the loss how freely completions can be distributed. All
-functions are pure.
+TRL's losses divide by different counts, so how freely completions can be distributed depends on the loss. An
+accumulation window holds the micro-batches of one policy update. All functions are pure.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ def weighted_mean_factors(counts: Sequence[float]) -> list[float]:
 
 
 class Factors(NamedTuple):
-    """What the loss of a micro-batch, and its logged means over tokens and over rows, are multiplied with."""
+    """Factors by which the loss of a micro-batch, and its logged means over tokens and over rows, are multiplied."""
 
     loss: float
     token: float

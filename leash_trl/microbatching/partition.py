@@ -176,7 +176,6 @@ def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: in
     others = [row for row in rows if not is_needed[row]]
     shortest_first = sorted(others, key=lambda row: lengths[row])
     rounded_up = math.ceil(len(needed) / multiple_of) * multiple_of
-    # All processes must compute equally many rows, so some are added that would not be needed, the cheapest first.
     num_added = max(least, rounded_up) - len(needed)
     return sorted(needed + shortest_first[:num_added])
 

@@ -46,13 +46,14 @@ def math_reward(
             the last `\boxed{}` after the thinking, else the last `Answer: ...`.
         solution (`list[str | float | None]`): Reference answers, with or without dollar signs or `\boxed{}`. `None`
             and NaN stand for a missing answer, which makes the completion unscorable.
-        log_metric (`callable`): The trainer's function, which logs `grader/unscorable_share`, the share of
-            completions whose reward is `None`.
+        log_metric (`callable`): The trainer's function, which logs `grader/unscorable_share`, the share of completions
+            whose reward is `None`; `None` to log nothing.
         lenient (`bool`): Whether an answer in an `<answer>` tag, or an unmarked one such as a trailing number, counts.
         thinking_markers ([`~leash_trl.completions.thinking.ThinkingMarkers`]): Where the thinking ends, and whether
-            the chat template begins it in the prompt, as that of R1-Distill does: a completion without an end then has
-            no answer. [`~leash_trl.LeashGRPOTrainer`], [`~leash_trl.LengthControlledReward`] and `leash eval` pass a
-            list with the markers of each completion to every reward function that has a parameter of this name.
+            the chat template begins it in the prompt, as that of R1-Distill does: a completion without an end of
+            thinking then has no answer. [`~leash_trl.LeashGRPOTrainer`], [`~leash_trl.LengthControlledReward`] and
+            `leash eval` pass a list with the markers of each completion to every reward function that has a parameter
+            of this name.
 
     Raises:
         `ValueError`: If a reference answer has another type, such as a list.
@@ -65,10 +66,10 @@ def math_reward(
     references = [_reference_answer_text(index, answer) for index, answer in enumerate(solution)]
     texts = [completion_text(completion) for completion in completions]
     grades = grade(texts, references, lenient=lenient, thinking_markers=thinking_markers)
-    # `is_correct` is `True`, `False`, or `None` if nobody can decide, for example without a reference answer.
+    # `is_correct` is `True`, `False`, or `None` if this is undecided, for example without a reference answer.
     if log_metric is not None and grades:
         log_metric("grader/unscorable_share", sum(grade.is_correct is None for grade in grades) / len(grades))
-    # `True` becomes 1.0 and `False` becomes -1.0; TRL leaves a completion out whose reward is `None`.
+    # `True` becomes 1.0 and `False` becomes -1.0.
     return [None if grade.is_correct is None else 2.0 * grade.is_correct - 1.0 for grade in grades]
 
 

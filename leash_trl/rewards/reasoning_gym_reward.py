@@ -13,12 +13,12 @@ def reasoning_gym_reward(
     thinking_markers: ThinkingMarkers | Sequence[ThinkingMarkers] = DEFAULT_MARKERS,
     **kwargs: object,
 ) -> list[float]:
-    """Returns +1 for each completion that its task scores with 1, and `score - 1` for the others. Their score, in
-    [0, 1), may be above 0 for an incorrect answer; so only correct answers have a positive reward.
+    """Returns +1 for each completion that its task scores with 1, and `score - 1` for the others. A task may give a
+    wrong answer a score in (0, 1); since 1 is subtracted, only correct answers have a positive reward.
 
     The answer is the last `<answer>` tag after the thinking, else the last box, else what follows the last `Answer:`,
-    and the task gets it as it was written. A completion without an answer, or with one that the task cannot parse, is
-    wrong. Some tasks, such as `countdown`, evaluate answers as Python code, without a time limit.
+    and the task gets this answer as it was written. A completion without an answer, or with one that the task cannot
+    parse, is wrong. Some tasks, such as `countdown`, evaluate answers as Python code, without a time limit.
 
     Args:
         completions (`list[str]` or `list[list[dict[str, str]]]`): Texts or messages.
@@ -26,6 +26,10 @@ def reasoning_gym_reward(
             [`~leash_trl.data.reasoning_gym.load_reasoning_gym`] writes them.
         thinking_markers ([`~leash_trl.completions.thinking.ThinkingMarkers`]): As for
             [`~leash_trl.rewards.math_reward`].
+
+    Raises:
+        `ImportError`: If reasoning-gym is not installed.
+        `ValueError`: If the problems of a task differ between processes.
     """
     rewards = []
     all_markers = markers_of_completions(thinking_markers, len(completions))

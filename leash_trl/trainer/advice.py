@@ -1,6 +1,7 @@
-"""Advice on a run while it trains: what its log has said for a while, in one line with field, value and remedy.
+"""Advice on a run while it trains: for each problem that the log has shown for a while, a line with field, value and
+remedy.
 
-Rules read only logged rows, which checkpoints keep, so a resumed run gets the advice of the uninterrupted one.
+Rules read only logged rows, which checkpoints keep, so a resumed run gets the same advice as an uninterrupted one.
 """
 
 import math
@@ -18,27 +19,28 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.run_folder import ADVICE_STATE_KEY
 
 
-MEAN_UPDATES = 20  # over so many updates, values are averaged: what ends sooner is noise, or passes by itself
-LONG_MEAN_UPDATES = 50  # the same for accuracy, which often falls while answers become shorter, and comes back
-# Mean length of the last 20 updates over that of the last 40. Above it, a length takes 130 updates or more to halve.
+MEAN_UPDATES = 20  # updates over which values are averaged: what ends sooner is noise, or passes by itself
+LONG_MEAN_UPDATES = 50  # the same for accuracy, which often falls while answers become shorter, and for price_share
+# Mean length of the last 20 updates as a share of that of the last 40. At a share above this one, the length takes 130
+# updates or more to halve.
 STUCK_LENGTH_RATIO = 0.95
-LARGE_VIOLATION = 0.1  # above or below the target: the prompts of a batch alone move its mean length by as much
+LARGE_VIOLATION = 0.1  # share of the target; the choice of prompts alone changes a batch's mean length by as much
 CORRELATION_NOISE = 0.1  # two standard deviations of a mean over twenty batches
-ACCURACY_NOISE = 0.05  # the same, with 32 completions a batch
-LARGE_TRUNCATED_SHARE = 0.25  # share of completions: one in four trains on an answer that it could not end
-LARGE_ZERO_SIGNAL_SHARE = 0.5  # share of groups: half of the generated tokens teach nothing
-CLIPPED_SHAPED_REWARD = -0.9  # mean shaped reward: near -1, to which LEASH clips it, also for correct answers
-SOME_CORRECT_ACCURACY = 0.2  # from this accuracy on, a mean that low cannot be that of wrong answers alone
-SOLVED_ACCURACY = 0.9  # from this accuracy on, groups without signal are mostly solved problems, as they should be
+ACCURACY_NOISE = 0.05  # the same for accuracy, with 32 completions a batch
+LARGE_TRUNCATED_SHARE = 0.25  # share of completions that are cut before their answer has ended
+LARGE_ZERO_SIGNAL_SHARE = 0.5  # share of groups without signal, whose tokens teach nothing
+CLIPPED_SHAPED_REWARD = -0.9  # mean shaped reward, near the lower bound of -1 to which LEASH clips rewards
+SOME_CORRECT_ACCURACY = 0.2  # from this accuracy on, so low a mean shows that correct answers are clipped too
+SOLVED_ACCURACY = 0.9  # from this accuracy on, groups without signal are mostly those with correct answers only
 
 
 class Course(NamedTuple):
     """What a run, or one of its budgets, has logged so far.
 
     Args:
-        log (`DataFrame`): Logged values by key, with the step of the update as index.
+        log (`DataFrame`): Logged values, with a column for each key and the number of the update as index.
         method ([`~leash_trl.LengthControl`]): The method, for its hyper-parameters.
-        unit (`str`): What lengths count.
+        unit (`str`): Unit of lengths, such as `tokens`.
         key_suffix (`str`): End of the keys of a budget, such as `/low`; empty for the whole run.
     """
 
@@ -48,36 +50,38 @@ class Course(NamedTuple):
     key_suffix: str = ""
 
     def recent_mean(self, key: str, updates: int = MEAN_UPDATES) -> float:
-        """Returns the mean of the last updates; NaN before there were as many, or if there is no value."""
+        """Returns the mean of a logged value over the last `updates` updates; NaN if the run has had fewer updates, or
+        if they logged no such value."""
         newest = self.log.index[-1]  # the number of the newest update
         if newest < updates:
             return math.nan
         return self._mean_over(key, first=newest - updates + 1, last=newest)
 
     def first_mean(self, key: str, updates: int) -> float:
-        """Returns the mean of the first twenty updates; NaN unless they were over before the last `updates`."""
+        """Returns the mean over the first `MEAN_UPDATES` updates; NaN as long as these overlap with the last `updates`
+        updates."""
         newest = self.log.index[-1]  # the number of the newest update
         if newest < MEAN_UPDATES + updates:
             return math.nan
         return self._mean_over(key, first=1, last=MEAN_UPDATES)
 
     def _mean_over(self, key: str, first: int, last: int) -> float:
-        # The column of a budget has its name at the end, such as "leash/mean_length/low". The index holds the numbers
-        # of updates, so `loc` takes the updates from `first` to `last`, both included.
+        # The key of a budget ends with its name, such as "leash/mean_length/low". The index holds the numbers of
+        # updates, so `loc` takes the updates from `first` to `last`, both included.
         values = self.log.get(key + self.key_suffix, pd.Series(dtype=float))
         return values.loc[first:last].mean()
 
 
 def lambda_bound_or_nan(method: LengthControl, name: str) -> float:
-    """Returns `lambda_min` or `lambda_max`; NaN if it limits nothing, as for a method without lambda, or with a
-    constant one."""
-    # LEASH-Predictive has no step size, but its forecast moves lambda.
+    """Returns `lambda_min` or `lambda_max`, as `name` says; NaN if the method has no such bound, or if its lambda is
+    constant."""
+    # The `lambda_lr` of LEASH-Predictive is 0, but its forecast moves lambda.
     is_constant = getattr(method, "lambda_lr", math.nan) == 0 and not isinstance(method, LeashPredictive)
     return math.nan if is_constant else getattr(method, name, math.nan)
 
 
 def floor_remedy(method: LengthControl) -> str:
-    """Returns how a floor of accuracy, or a higher one, is set."""
+    """Returns the remedy for falling accuracy: to set an accuracy floor, or to raise the one that is set."""
     if not hasattr(method, "min_accuracy"):
         return "set length_control leash with min_accuracy"
     return "set min_accuracy" if method.min_accuracy is None else f"raise min_accuracy={method.min_accuracy:g}"
@@ -97,7 +101,7 @@ def correct_answers_clipped(course: Course) -> str | None:
 
 def lambda_at_max(course: Course) -> str | None:
     """Returns advice if lambda stays at its upper bound, but answers stay too long."""
-    # A larger lambda would not help where it clips all rewards already.
+    # A larger lambda would not help if the penalty already clips all rewards.
     if correct_answers_clipped(course) is not None:
         return None
     bound = lambda_bound_or_nan(course.method, "lambda_max")
@@ -106,7 +110,7 @@ def lambda_at_max(course: Course) -> str | None:
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not (course.recent_mean("leash/lambda") >= bound - ROUNDING_ERROR and excess > LARGE_VIOLATION):
         return None
-    # Below 1, the floor of accuracy has reduced the penalty, so the bound of lambda does not limit it.
+    # If the share is below 1, the accuracy floor limits the penalty, not `lambda_max`.
     is_held_by_floor = course.recent_mean("leash/price_share") < 1.0
     length = course.recent_mean("leash/mean_length")
     is_stuck = length > STUCK_LENGTH_RATIO * course.recent_mean("leash/mean_length", 2 * MEAN_UPDATES)
@@ -137,23 +141,23 @@ def lambda_at_min(course: Course) -> str | None:
 
 
 def short_answers_wrong(course: Course) -> str | None:
-    """Returns advice if long answers were the wrong ones at first, but now the short ones are."""
+    """Returns advice if at first longer answers were more often wrong, but now shorter ones are."""
     first = course.first_mean("leash/length_accuracy_correlation", MEAN_UPDATES)
     last = course.recent_mean("leash/length_accuracy_correlation")
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not (first < -CORRELATION_NOISE and last > CORRELATION_NOISE):
         return None
-    # Length has no penalty there, so no remedy below would change anything.
+    # If the floor is out of reach, length has no penalty, so no remedy below would change anything.
     if floor_out_of_reach(course) is not None:
         return None
     return (
         f"length_accuracy_correlation is {last:.2f} over {MEAN_UPDATES} updates, after {first:.2f} in the first ones: "
-        f"now the shorter answers are the wrong ones; raise target_length, or {floor_remedy(course.method)}"
+        f"shorter answers are more often wrong now; raise target_length, or {floor_remedy(course.method)}"
     )
 
 
 def truncated(course: Course) -> str | None:
-    """Returns advice if the generation limit cuts many completions, unless the method wants that."""
+    """Returns advice if the generation limit cuts many completions, unless the method itself lowers the limit."""
     share = course.recent_mean("leash/truncated_share")
     # Methods such as ThinkPrune lower the generation limit themselves, whatever the target is.
     cuts_on_purpose = course.method.generation_cap(1.0) is not None
@@ -161,26 +165,26 @@ def truncated(course: Course) -> str | None:
     if cuts_on_purpose or math.isnan(share) or share < LARGE_TRUNCATED_SHARE:
         return None
     return (
-        f"truncated_share is {share:.2f} over {MEAN_UPDATES} updates: so many completions were cut before their end; "
+        f"truncated_share is {share:.2f} over {MEAN_UPDATES} updates: this share of completions was cut short; "
         "raise max_completion_length, or correct eos_token_id in generation_config.json"
     )
 
 
 def without_signal(course: Course) -> str | None:
     """Returns advice if many groups have equal rewards, unless that is because all answers are correct."""
-    # Clipping makes rewards equal too, and has a remedy of its own.
+    # Clipping makes rewards equal too, and its remedy is in `correct_answers_clipped`.
     if correct_answers_clipped(course) is not None:
         return None
     share = course.recent_mean("leash/zero_signal_share")
-    if math.isnan(share):  # only LeashGRPOTrainer logs that share; TRL's trainers log this one
+    if math.isnan(share):  # only LeashGRPOTrainer logs zero_signal_share; TRL's trainers log this one
         share = course.recent_mean("frac_reward_zero_std")
     is_solved = course.recent_mean("leash/accuracy") >= SOLVED_ACCURACY
     # The share is NaN before there were enough updates.
     if is_solved or math.isnan(share) or share < LARGE_ZERO_SIGNAL_SHARE:
         return None
     return (
-        f"zero_signal_share is {share:.2f} over {MEAN_UPDATES} updates: all answers of so many groups have the same "
-        "reward and teach nothing; set dynamic_sampling_rounds, or choose problems with leash filter"
+        f"zero_signal_share is {share:.2f} over {MEAN_UPDATES} updates: in this share of groups, all answers have the "
+        "same reward and teach nothing; set dynamic_sampling_rounds, or choose problems with leash filter"
     )
 
 
@@ -192,7 +196,7 @@ def accuracy_fell(course: Course) -> str | None:
     if not last < first - ACCURACY_NOISE:
         return None
     remedy = f"raise target_length, {floor_remedy(course.method)}, or lower learning_rate"
-    # Length has no penalty then, so neither target nor floor would change anything.
+    # If the floor is out of reach, length has no penalty, so neither target nor floor would change anything.
     if floor_out_of_reach(course) is not None:
         remedy = "lower learning_rate"
     return (
@@ -203,14 +207,15 @@ def accuracy_fell(course: Course) -> str | None:
 
 def floor_out_of_reach(course: Course) -> str | None:
     """Returns advice if accuracy is so far below `min_accuracy` that there is no length penalty at all."""
-    # This is the share of the penalty that the floor leaves. NaN, before there were enough updates, is no small share.
+    # `price_share` is the share of the penalty that the floor allows. Its mean is NaN before there were enough
+    # updates, and NaN is not <= 0.
     if not course.recent_mean("leash/price_share", LONG_MEAN_UPDATES) <= ROUNDING_ERROR:
         return None
     floor = getattr(course.method, "min_accuracy", math.nan)
     accuracy = course.recent_mean("leash/accuracy")
     return (
         f"price_share has been 0 for {LONG_MEAN_UPDATES} updates, so length has no penalty: accuracy is "
-        f"{accuracy:.3f}, and min_accuracy={floor:g} is out of reach; lower it"
+        f"{accuracy:.3f}, and min_accuracy={floor:g} is out of reach; lower min_accuracy"
     )
 
 
@@ -227,8 +232,8 @@ ADVICE_RULES = (
 
 
 def advice_by_name(log_history: Sequence[Mapping[str, Any]], method: LengthControl, unit: str) -> dict[str, str]:
-    """Returns what the newest rows of a log call for, as text by the name of its rule, such as `lambda_at_max`; the
-    name of a budget stands behind it, as in `lambda_at_max/low`."""
+    """Returns the advice that the newest rows of a log call for, as text by the name of the rule, such as
+    `lambda_at_max`. For a budget, its name follows, as in `lambda_at_max/low`."""
     rows = [row for row in log_history if "leash/mean_length" in row]
     if not rows:
         return {}
@@ -246,7 +251,7 @@ def advice_by_name(log_history: Sequence[Mapping[str, Any]], method: LengthContr
 
 
 def advice_on(course: Course) -> dict[str, str]:
-    """Returns what a run, or one of its budgets, is advised, as text by the name of the rule."""
+    """Returns the advice for a run, or for one of its budgets, as text by the name of the rule."""
     texts = {rule.__name__: rule(course) for rule in ADVICE_RULES}
     return {name: text for name, text in texts.items() if text is not None}
 
@@ -281,5 +286,5 @@ def _warn(state: TrainerState, message: str) -> None:
 
 
 def advice_metrics(state: TrainerState) -> dict[str, float]:
-    """Returns the update at which each piece of advice was given, by log key: what every tracker can show."""
+    """Returns the number of the update at which each piece of advice was given, by log key."""
     return {f"leash/advice/{advice['name']}": float(advice["step"]) for advice in all_advice_so_far(state)}

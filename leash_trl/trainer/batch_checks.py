@@ -11,8 +11,8 @@ from leash_trl.length_control.targets import check_thinking_ends
 
 
 def check_correctness(correctness: CorrectnessRule, method: LengthControl, args: TrainingArguments) -> None:
-    """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known; the main
-    process warns, once, if it is not known."""
+    """Raises `TrainingError` if the method needs to know which answers are correct, but the rewards do not say so. If
+    the method does not need to know, the main process warns once instead."""
     correctness.check_known_for(method)
     warn_if_any(args, correctness.reason_unknown_once())
 
@@ -20,14 +20,15 @@ def check_correctness(correctness: CorrectnessRule, method: LengthControl, args:
 def check_first_batch(
     rollouts: Rollouts, method: LengthControl, args: TrainingArguments, thinking_end: str | None
 ) -> None:
-    """Warns if the rewards of the first batch of all processes do not suit the method; raises `TrainingError` if no
-    completion has `thinking_end`, which is `None` where the thinking is not controlled, or none may think."""
+    """Warns if the rewards of the first batch of all processes do not suit the method. Raises `TrainingError` if no
+    completion has `thinking_end`, unless this is `None`, because the thinking is not controlled or no completion may
+    think."""
     if thinking_end is not None:
         check_thinking_ends(rollouts, thinking_end)
     warn_if_any(args, method.reward_warning(rollouts))
 
 
 def warn_if_any(args: TrainingArguments, warning: str | None) -> None:
-    """Warns on the main process, unless there is nothing to warn of."""
+    """Warns on the main process, unless `warning` is `None`."""
     if warning is not None and args.process_index == 0:
         warnings.warn(warning, UserWarning, stacklevel=4)

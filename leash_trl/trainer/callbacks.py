@@ -29,7 +29,8 @@ from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 
 logger = get_logger(__name__)  # logs on the main process only
 
-# TRL's keys of a reward function: rewards/math_reward/mean in GRPO and RLOO, and that of SDPO
+# keys under which TRL logs a reward function, such as rewards/math_reward/mean in GRPO and RLOO; the second form is
+# SDPO's
 REWARD_LOG_KEY = re.compile("rewards/(.+)/mean|self_distillation/rewards/(.+)")
 
 
@@ -42,18 +43,18 @@ class DualStepCallback(TrainerCallback):
     by the completions of all of them. A gradient that is not finite ends the run before the optimizer applies it. With
     a loss scale (fp16), the optimizer skips that update instead, and the dual step is postponed to the next update. A
     batch in which no completion of any process has a reward from which the method trains changes nothing. The state is
-    kept in `state.stateful_callbacks`, which
-    transformers saves in `trainer_state.json` and restores when a run is resumed. Advice on the run is kept beside it.
+    kept in `state.stateful_callbacks`, which transformers saves in `trainer_state.json` and restores when a run is
+    resumed. Advice on the run is kept there too.
 
     Args:
-        method ([`~leash_trl.LengthControl`]), cost ([`Cost`]): The method, and what it controls; a checkpoint of
-            another method or cost is refused.
-        target_length (`float`): The configured target in the unit of the cost, for the model card.
-        reward_funcs (`Sequence[Callable]`): The reward functions. A resumed run warns if their code, or that of the
-            cost, has changed since the checkpoint.
+        method ([`~leash_trl.LengthControl`]), cost ([`Cost`]): The method, and the cost that it controls; a checkpoint
+            of another method or cost raises an error.
+        target_length (`float`): The configured target in the unit of the cost, or `None`, for the model card.
+        reward_funcs (`Sequence[Callable]`): The reward functions. A resumed run warns if the code of these, of the
+            method or of the cost has changed since the checkpoint.
         state_to_save (`Callable[[], dict]`): Returns what to save beside the state of the method, in types that JSON
             can hold.
-        restore_state (`Callable[[Mapping], None]`): Restores it from a checkpoint.
+        restore_state (`Callable[[Mapping], None]`): Restores from a checkpoint what `state_to_save` returned.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class DualStepCallback(TrainerCallback):
 
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
-        # There are several parts only with dynamic sampling: those of its rounds of generation.
+        # With dynamic sampling, there is a part for each round of generation; otherwise there is one part.
         has_rewards = not all(part.task_rewards.isnan().all() for part in parts)
         knows_correctness = any(part.is_scorable.any() for part in parts)
         dependent = self.method.needs_correctness()  # such as "min_accuracy"
@@ -101,15 +102,17 @@ class DualStepCallback(TrainerCallback):
             self.method.observe(part)
 
     def restore(self, entry: Mapping[str, Any]) -> None:
-        """Restores the state of a checkpoint; raises `TrainingError` if it belongs to another method, or to another
-        cost, by which the same lambda means something else."""
+        """Restores the state from a checkpoint's entry. Raises `TrainingError` if the entry is of another method or of
+        another cost, for which the same lambda has another meaning."""
         # The argument of the configuration, its key in the checkpoint, and its value in this run.
         expected = [("length_control", "method", self.method.name), ("length_of", "length_of", self._length_of)]
         for name, key, value in expected:
-            # The name of a user's function or class includes its folder, which a resumed run may call otherwise.
+            # The name of a user's function or class includes its folder, whose path may be another one in a resumed
+            # run.
             if name_without_path(entry[key]) != name_without_path(value):
                 raise TrainingError(
-                    f"the checkpoint's {name} is {entry[key]!r}, but this run has {value!r}; set the former"
+                    f"the checkpoint's {name} is {entry[key]!r}, but this run has {value!r}; use the "
+                    "checkpoint's value"
                 )
         self._state = entry["state"]
         self.method.load_state_dict(self._state)
@@ -143,8 +146,8 @@ class DualStepCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
         """Performs the dual step of an update that was taken, and keeps the new state for checkpoints."""
-        # A batch in which no completion is trained on gets no dual step. A further update on a batch that was observed
-        # counts as one, though the method then has nothing new to move lambda by.
+        # A batch in which no completion is trained on gets no dual step. A further update on an observed batch counts
+        # as a dual step, although the method has no new completions to change lambda by.
         has_only_untrained = self._lacks_rewards and not self._has_observed
         if not has_only_untrained and not self._was_skipped(optimizer):
             self.method.step()
@@ -170,11 +173,12 @@ class DualStepCallback(TrainerCallback):
 
     def _check_no_other_callback(self, state: TrainerState) -> None:
         """Raises `TrainingError` if another callback of length control has written its entry."""
-        # All of them write the same entry, so it is the one that this callback wrote or found.
+        # All such callbacks write their entry under the same key. Without another one, it is the entry that this
+        # callback wrote or found.
         if state.stateful_callbacks.get(LENGTH_CONTROL_STATE_KEY) is not self._entry:
             raise TrainingError(
-                "callbacks has several LengthControlCallback, whose penalties would be added, and of which a "
-                "checkpoint would hold one state; give all functions to one LengthControlledReward"
+                "callbacks has several LengthControlCallback: their penalties would be added, and a checkpoint would "
+                "hold the state of only one; give all reward functions to one LengthControlledReward"
             )
 
     def _was_skipped(self, optimizer: AcceleratedOptimizer) -> bool:
@@ -204,9 +208,12 @@ class LengthControlCallback(DualStepCallback):
     asynchronous GRPO, a copy of the reward scores them in another process; a group counts as soon as it is scored,
     without the delay of the trainer's queue, even if the trainer drops it later as stale.
 
-    A trainer starts from the beginning of the method, or from a checkpoint, even if the reward has trained before in
-    another trainer. A second call of `train` goes on with the state at which the first call ended, unless another
-    trainer has trained with the reward in between; then it starts from the beginning too.
+    Each trainer starts from the method's initial state, or from a checkpoint, even if another trainer has trained with
+    the reward before. A second call of `train` continues from the state at which the first call ended, unless another
+    trainer has trained with the reward in between; then this call starts from the initial state too.
+
+    Args:
+        reward ([`LengthControlledReward`]): The trainer's only reward function.
     """
 
     def __init__(self, reward: LengthControlledReward):
@@ -242,7 +249,7 @@ class LengthControlCallback(DualStepCallback):
         self.reward.publish_state(self.version)
 
     def on_step_begin(self, args, state, control, model, **kwargs):
-        """Lets the reward know the model, which says whether a call is one of training."""
+        """Passes the model to the reward, which tells training from evaluation by the model's mode."""
         self.reward.updated_model = model
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
@@ -259,7 +266,7 @@ class LengthControlCallback(DualStepCallback):
     def _observe_scored(self, rollouts: Rollouts, args: TrainingArguments) -> None:
         """Passes the completions of all processes to the method, and keeps their statistics for the log."""
         correctness = self.reward.correctness
-        # Each call of the reward has observed only its own completions; here are those of all processes.
+        # Each call of the reward has observed only its own completions; `rollouts` are those of all processes.
         correctness.observe(rollouts.deciding_rewards)
         check_correctness(correctness, self.method, args)
         rollouts = replace(rollouts, is_correctness_known=correctness.is_known)
@@ -271,8 +278,8 @@ class LengthControlCallback(DualStepCallback):
         self.observe([rollouts])
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        """Adds to the log what a reward without `log_metric` cannot log: statistics of the groups of the last update,
-        with the state before its dual step.
+        """Adds statistics to the log that the reward cannot log in trainers which pass it no `log_metric`: those of
+        the completions of the last update, with the state before its dual step.
 
         Raises:
             `ValueError`: If the trainer has another reward function, which the length penalty does not know of.
@@ -281,12 +288,12 @@ class LengthControlCallback(DualStepCallback):
         if "loss" not in logs:
             return
         for key in logs:
-            # One of the groups of a match is the name of a reward function.
+            # One of the two groups of a match is the name of the reward function, the other is `None`.
             match = REWARD_LOG_KEY.fullmatch(key)
             if match and self.reward.__name__ not in match.groups():
                 raise ValueError(
-                    f"reward_funcs has another function beside a LengthControlledReward, which logs {key}; give it to "
-                    "LengthControlledReward instead"
+                    f"reward_funcs has another function, which logs {key}, beside a LengthControlledReward; give that "
+                    "function to LengthControlledReward instead"
                 )
         # transformers has already copied the logs into the history, so both are changed.
         for row in (logs, state.log_history[-1]):

@@ -36,7 +36,8 @@ def check_trainer(trainer: Any) -> None:
 
 
 def context_warning(trainer: Any) -> str | None:
-    """Returns a warning if a prompt and the longest completion do not fit into the context of the model or engine."""
+    """Returns a warning if completions may fill the context of the model or engine, so that no prompt fits beside the
+    longest one."""
     limit = trainer.args.generation_limit
     # A context that the model or the configuration does not state is None.
     contexts = [context_length(trainer.model.config)]
@@ -45,7 +46,7 @@ def context_warning(trainer: Any) -> str | None:
     context = min(filter(None, contexts), default=math.inf)
     if not context <= limit < math.inf:
         return None
-    return f"max_completion_length={limit} and a prompt exceed the context of {context}"
+    return f"max_completion_length={limit} and a prompt exceed the context of {context} tokens"
 
 
 def check_rows(trainer: Any, dataset: Dataset) -> None:
@@ -67,8 +68,8 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
 
 
 def check_columns_of_method(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:
-    """Raises `ValueError` if a column that the method reads is missing or has a wrong value; the main process warns of
-    what the method warns of."""
+    """Raises `ValueError` if a column that the method reads is missing or has a wrong value; the main process issues
+    the warning that the method's `check_columns` returns."""
     names = list(method.columns_read())
     missing = sorted(set(names) - set(dataset.column_names))
     if missing:
@@ -82,7 +83,7 @@ def check_columns_of_method(dataset: Dataset, method: LengthControl, args: Leash
 
 
 def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:
-    """Raises `ValueError` if a row's own target is not a length, or is not allowed as `target_length`."""
+    """Raises `ValueError` if a row's own target is not a positive number, or is not allowed as `target_length`."""
     for row in dataset.select_columns(TARGET_COLUMN):
         target = row_target(row)
         if target is not None:
@@ -90,8 +91,8 @@ def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOCo
 
 
 def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
-    """Raises `ValueError` if the rows' arguments of the chat template cannot reach it; the main process warns of
-    arguments that do not."""
+    """Raises `ValueError` if the rows have arguments of the chat template, but an `environment_factory` prevents their
+    use; the main process warns of arguments that the template does not read."""
     if trainer.environment_factories is not None:
         raise ValueError(
             f"the data set has a column {TEMPLATE_COLUMN}, but with an environment_factory all prompts are rendered "
@@ -102,7 +103,7 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
         warn_if_any(
             trainer.args,
             f"{TEMPLATE_COLUMN} has {', '.join(ignored)}, which the chat template of this model does not read; remove "
-            "the argument, or write the name that it reads",
+            "the argument, or use a name that the template reads",
         )
 
 
@@ -110,8 +111,8 @@ def ignored_arguments(dataset: Dataset, template: str) -> list[str]:
     """Returns the arguments of rows, such as `enable_thinking`, that a chat template does not read.
 
     Args:
-        template (`str`): The template. A tokenizer can have several by name; as one text, they show whether any of
-            them reads an argument.
+        template (`str`): The template. If a tokenizer has several, the text of all of them, which shows whether any
+            reads an argument.
     """
     names: set[str] = set()
     for row in dataset.select_columns(TEMPLATE_COLUMN):
@@ -122,21 +123,21 @@ def ignored_arguments(dataset: Dataset, template: str) -> list[str]:
 def check_enough_rows(dataset: Any, args: LeashGRPOConfig) -> None:
     """Raises `TrainingError` if the data set is too small for one policy update, where TRL would silently not
     train."""
-    # TRL drops an incomplete batch at the end of an epoch, here the only one.
+    # TRL drops an incomplete batch at the end of an epoch, which would be the only batch here.
     num_prompts = args.generation_batch_size // args.num_generations
     if isinstance(dataset, Dataset) and len(dataset) < num_prompts:
         raise TrainingError(f"the data set has {len(dataset)} rows, but a batch needs {num_prompts}; add rows")
 
 
 def prompt_warning(trainer: Any) -> str | None:
-    """Returns a warning if prompts are strings that no chat template wrote, or to which the method adds text after
-    what it wrote."""
+    """Returns a warning if the prompts, judged by the first one, are strings that no chat template has written, or
+    strings to which the method appends text."""
     prompt = trainer.train_dataset[0]["prompt"]
     tokenizer = trainer.processing_class
     if not isinstance(prompt, str) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         return None
     args = trainer.args
-    # Behind a prompt that a template has written, the method's text would stand in the answer of the model.
+    # If a template has written the prompt, text that the method appends would stand in the answer of the model.
     added_text = trainer.length_control.prompt_suffix(args.target_length, args.generation_limit)
     # A chat template writes tokens such as <|im_start|>, which were added to the vocabulary, into its text.
     is_written_by_template = any(token in prompt for token in tokenizer.get_added_vocab())

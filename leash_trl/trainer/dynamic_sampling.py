@@ -26,17 +26,17 @@ class DynamicSampling:
     """Samples batches in which new prompts replace groups without signal, and draws these prompts, the same on every
     process.
 
-    They are drawn from the end of the first epoch's order towards its start, and then from the end again. So no prompt
-    is used twice until batches and replacements together have used the whole data set. A prompt of the current batch
-    is drawn only if the data set has no other prompt.
+    New prompts are drawn from the end of the first epoch's order towards its start, and then from the end again. So no
+    prompt is used twice until batches and replacements together have used the whole data set. A prompt of the current
+    batch is drawn only if the data set has no other prompt.
 
     Args:
         dataset (`Dataset`): Training data with a length and with rows that can be indexed, so no streaming data set.
         args ([`LeashGRPOConfig`]): Configuration.
         accelerator (`Accelerator`), pad_token_id (`int`): Those of the trainer; the token fills the shorter of two
             generations.
-        generate (`Callable`): Generates and scores completions for rows of this process, each once per completion.
-        score (`Callable`): Scores completions of all processes again, when others have replaced some of them.
+        generate (`Callable`): Generates and scores one completion for each of the given rows of this process.
+        score (`Callable`): Scores the completions of all processes again after some groups were replaced.
 
     Attributes:
         num_drawn (`int`): Number of prompts drawn so far, which a checkpoint saves.
@@ -66,9 +66,9 @@ class DynamicSampling:
         self.num_drawn = 0
 
     def sample(self, inputs: Sequence[dict[str, Any]]) -> tuple[GenerationBatch, list[GenerationBatch]]:
-        """Generates a batch for the regular rows of this process, and then in rounds new groups for those that have no
-        signal. Returns the groups to train on, of which `trl_batch` holds those of this process, and all generations
-        in order."""
+        """Generates a batch for the regular rows of this process, and then, in rounds, new groups for those without
+        signal. Returns the batch to train on, in which new groups have replaced groups without signal, and all
+        generations in order."""
         # `trained` is the batch in which groups are replaced, `generated` all that was generated for it.
         trained = self._generate(list(inputs))
         generated = [trained]
@@ -96,15 +96,15 @@ class DynamicSampling:
         return rows
 
     def draw_rows(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
-        """Returns the next `count` rows. Questions repeat, or are among `without`, only if the data set has no
-        others."""
+        """Returns the next `count` rows. A question repeats, or is one of those in `without`, only if the data set has
+        no other."""
         used_questions = set(without)
         num_skipped = 0
         rows: list[dict[str, Any]] = []
         while len(rows) < count:
             row = self._next_row()
             question = question_hash(row)
-            # Once as many rows as the data set has were skipped, it has no other prompts, and prompts repeat.
+            # Once as many rows were skipped as the data set has, there are no other prompts, and prompts repeat.
             has_others = num_skipped < len(self._order)
             if question in used_questions and has_others:
                 num_skipped += 1
@@ -156,16 +156,17 @@ def part_of_process(values: Any, accelerator: Accelerator) -> Any:
 
 
 def kept_groups(has_signal: torch.Tensor, fresh_has_signal: torch.Tensor) -> torch.Tensor:
-    """Returns the groups that each process trains on: as many as it had, in which its fresh groups with signal have
-    replaced groups without.
+    """Returns the groups that each process trains on: as many as before, with fresh groups that have signal in place
+    of groups that have none.
 
     Args:
         has_signal (`torch.Tensor` of shape `(processes, groups)`): Whether the groups of each process have signal.
-        fresh_has_signal (`torch.Tensor` of shape `(processes, fresh groups)`): The same of its fresh groups.
+        fresh_has_signal (`torch.Tensor` of shape `(processes, fresh groups)`): The same for the fresh groups of each
+            process.
 
     Returns:
-        `torch.Tensor` of shape `(processes, groups)`: Numbers of groups; the fresh groups of a process are counted on
-            from its others.
+        `torch.Tensor` of shape `(processes, groups)`: Numbers of groups within each process; those of its fresh groups
+            follow those of its other groups.
 
     Example:
         >>> kept_groups(torch.tensor([[True, False, False]]), torch.tensor([[False, True]])).tolist()
@@ -182,8 +183,8 @@ def kept_groups(has_signal: torch.Tensor, fresh_has_signal: torch.Tensor) -> tor
 
 
 def numbered_over_processes(kept: torch.Tensor, num_fresh: int) -> torch.Tensor:
-    """Returns the groups of [`kept_groups`] with the numbers that they have where first the groups of all processes
-    stand, one process after the other, and then the fresh groups of all, `num_fresh` of each.
+    """Renumbers the groups that [`kept_groups`] returned for a batch in which first the groups of all processes stand,
+    one process after the other, and then the fresh groups of all, `num_fresh` of each process.
 
     >>> numbered_over_processes(torch.tensor([[0, 2], [3, 1]]), num_fresh=2).tolist()
     [[0, 4], [7, 3]]
@@ -196,7 +197,7 @@ def numbered_over_processes(kept: torch.Tensor, num_fresh: int) -> torch.Tensor:
 
 
 def rows_of_groups(groups: torch.Tensor, group_size: int) -> torch.Tensor:
-    """Returns the rows of groups that stand one after the other.
+    """Returns the numbers of the rows of these groups; group 0 has the first `group_size` rows, and so on.
 
     >>> rows_of_groups(torch.tensor([2, 0]), group_size=2).tolist()
     [4, 5, 0, 1]

@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor
 
 
 def check_finite_gradients(model: nn.Module, update: int, output_dir: str | Path) -> None:
-    """Raises `FloatingPointError`, before the optimizer applies them, if a gradient is not finite."""
+    """Raises `FloatingPointError`, before the optimizer applies the gradients, if one of them is not finite."""
     # Frozen weights have no gradient, and where weights are sharded, a process can hold an empty part of some.
     gradients = [weights.grad for weights in model.parameters() if weights.grad is not None and weights.grad.numel()]
     # The norm is infinite or NaN, which is not below infinity either, if any of the gradients is.
@@ -23,7 +23,7 @@ def check_finite_gradients(model: nn.Module, update: int, output_dir: str | Path
 def _norm(gradients: list[torch.Tensor]) -> float:
     """Returns the norm of all gradients together."""
     norm = torch.nn.utils.get_total_norm(gradients)
-    if isinstance(norm, DTensor):  # with FSDP, each process has computed it of its part of the weights
+    if isinstance(norm, DTensor):  # with FSDP, each process has computed the norm of its part of the weights
         norm = norm.full_tensor()
     return float(norm)
 
@@ -31,10 +31,9 @@ def _norm(gradients: list[torch.Tensor]) -> float:
 def check_finite_weights(model: nn.Module, update: int, output_dir: str | Path) -> None:
     """Raises `FloatingPointError`, before anything is saved, if a trained weight is not finite.
 
-    Otherwise, `save_total_limit` would delete the last good checkpoint.
+    Otherwise, with `save_total_limit`, a bad checkpoint could replace the last good one.
     """
     trained = [weights for weights in model.parameters() if weights.requires_grad]
-    # `save_total_limit` deletes old checkpoints, so after a bad one no good one might be left.
     if not all(weights.isfinite().all() for weights in trained):
         raise FloatingPointError(
             f"weights are not finite after update {update}, so nothing was saved; {_remedy(output_dir)}"
@@ -42,5 +41,5 @@ def check_finite_weights(model: nn.Module, update: int, output_dir: str | Path) 
 
 
 def _remedy(output_dir: str | Path) -> str:
-    """Returns the part of a message that says how to go on: a resumed run keeps its learning rate."""
+    """Returns the remedy for an error message: a new run, since a resumed one would keep its learning rate."""
     return f"pass the last checkpoint in {output_dir} as model to a new run, for which a lower learning_rate may help"

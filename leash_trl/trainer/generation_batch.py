@@ -19,7 +19,7 @@ class Completions:
     Args:
         facts (`Sequence[CompletionFacts]`): Sizes of each completion in tokens.
         markers (`Sequence[ThinkingMarkers]`): Where the thinking of each completion begins and ends.
-        may_think (`Sequence[bool]`): Whether each completion may think, since its prompt does not turn it off.
+        may_think (`Sequence[bool]`): False for a completion whose row turns the thinking off in its prompt.
         generation_limit (`float`): Generation limit in tokens; infinite for no limit.
     """
 
@@ -51,6 +51,7 @@ class GenerationBatch:
     def group_has_signal(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(P,)`: Whether each group of all processes has signal, which means that it changes
         the policy."""
-        # rewards that are normalized apart can have advantages where their sums are equal
+        # If TRL normalizes each reward function apart, completions with equal sums of rewards can have different
+        # advantages.
         rewards = self.score.advantages if self.has_trl_advantages else self.score.shaped
         return group_has_signal(rewards, self.score.advantages, self.rollouts.num_generations)

@@ -33,30 +33,32 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         length_control (`str`): Method that shapes the rewards: a name that `leash methods` lists, or a class of your
             own, as `my_file.py:MyMethod` or its import path.
         length_control_kwargs (`dict` or `str`): Hyper-parameters of the method, as a mapping or as YAML text; those
-            left out have the paper's values.
+            left out have the method's defaults.
         target_length (`float`): Target for the mean length of completions, in tokens, or in what `length_of` counts.
-            LEASH and all other methods with a target require it; a target in tokens must be below
-            `max_completion_length`. A column `target_length` in the data set gives each prompt its own target.
+            DLER and all methods derived from LEASH and LASER require it, for `l1_exact` and `l1_max` it is optional,
+            and for the other methods it has no effect. A target in tokens must be below `max_completion_length` (for
+            DLER, at most equal to it). A column `target_length` in the data set gives prompts their own targets.
         length_of (`str` or `Callable`): What the length of a completion is: `completion`, `thinking`, `checking`,
             `tool_calls`, `turns`, or a function of your own, as `my_file.py:my_function`.
 
-            - `completion`: the tokens that the model generated.
-            - `thinking`: those up to and including the last `thinking_end`, which leaves the length of the answer
+            - `completion`: the tokens that the model generated, without the output of tools.
+            - `thinking`: the tokens up to and including the last `thinking_end`, so that the length of the answer is
               free. If a completion never ends its thinking, all its tokens count; if it has no thinking, its length is
               0.
-            - `checking`: those after the first place where the right answer (column `solution`, a number or a short
-              text) stands, so that reaching it is free, as is a check that repairs a wrong result. It does not work
-              with tools.
-            - `tool_calls`, `turns`: the tool calls, or the messages, that the model wrote in a conversation with
-              `tools` or an `environment_factory`.
-            - a function, as `my_file.py:my_function`, its import path or, in Python, itself: it is called like a
-              reward function, must not be async, and must return one number of at least 0 for each completion.
+            - `checking`: the tokens after the first place where the correct answer stands (column `solution`, a number
+              or a short text). Reaching this answer is free, and so is a check that repairs a wrong result. If the
+              answer stands nowhere, the length is 0. Completions with the output of tools raise an error.
+            - `tool_calls`, `turns`: the number of tool calls, or of messages, that the model wrote in a conversation
+              with `tools` or an `environment_factory`.
+            - a function, as `my_file.py:my_function`, its import path or, in Python, the function itself: it is called
+              like a reward function, must not be async, and must return one number of at least 0 for each completion.
 
             Generation limits always apply to the tokens of whole completions.
         thinking_end (`str`): Text that ends the thinking. The thinking begins with the same text without its slash,
-            such as `<think>`, in the completion or at the end of the prompt. If no completion of the first batch has
-            ended its thinking, the run ends.
-        target_schedule (`str`): How the target changes during training: `constant`, `linear` or `staged`.
+            such as `<think>`, in the completion or at the end of the prompt. With `length_of: thinking`, the run ends
+            with an error if no completion of the first batch has ended its thinking.
+        target_schedule (`str`): How the target changes during training: `constant`, `linear` (interpolated between
+            milestones) or `staged` (that of the last milestone reached).
         target_milestones (`dict` or `str`): Target after a number of policy updates, such as `{0: 8192, 100:
             4096}`, for the schedules `linear` and `staged`. The last target must equal `target_length`; targets from a
             column of the data set change in proportion.
@@ -66,32 +68,35 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         lambda_lr (`float`): Step size of the dual step; with LEASH, 0 keeps lambda constant, which is LEASH-C. The
             paper uses 0.005, and 0.05 for the 4B model with a target of 8k tokens.
         lambda_min (`float`): Lower bound of lambda. With `leash_predictive` it may be negative, down to -1; then
-            answers that are shorter than the target become longer again, also below `min_accuracy`.
+            answers that are shorter than the target become longer again, even if accuracy is below `min_accuracy`.
         lambda_max (`float`): Upper bound of lambda.
-        min_accuracy (`float`): Accuracy floor of the training batches, in [0, 1]. The length penalty is reduced when
-            accuracy comes near the floor, and goes on decreasing while it is below, so that `target_length` may be
-            lower than what the task allows. Accuracy is kept near the floor, not above it. Only `leash`, `leash_c`,
-            `leash_predictive` and `laconic` have it.
-        correctness_func (`str`): Name of the reward function whose positive reward means that an answer is correct. By
-            default it is the only reward function. If there are several, or if the only one gives partial credit (two
-            different positive rewards), it is not known which answers are correct: no accuracy is logged, and
-            `min_accuracy` and the methods that need to know require a function; they treat a completion for which that
-            function returns `None` as having no reward, not as wrong. With `leash train`, `my_module.my_function` or
-            `my_file.py:my_function` may also be a function that is not among the reward functions: it is called and
-            logged with them, but has no weight. In Python, pass such a function to the trainer.
+        min_accuracy (`float`): Accuracy floor for the training batches, in [0, 1]; `None` for no floor. The length
+            penalty is reduced as accuracy comes near the floor, and goes on decreasing while accuracy is below, so
+            `target_length` may be lower than what the task allows. Accuracy is kept near the floor, not above it. Only
+            `leash`, `leash_c`, `leash_predictive` and `laconic` have a floor; other methods raise an error.
+        correctness_func (`str`): Name of the reward function whose positive reward means that an answer is correct; by
+            default the only reward function. Set it if there are several, or if the only one gives partial credit (two
+            different positive rewards). Otherwise it is not known which answers are correct: no accuracy is logged,
+            and `min_accuracy` and the methods that need correctness raise an error. They treat a completion for which
+            the function returns `None` as one without a reward, not as a wrong one. With `leash train`,
+            `my_module.my_function` or `my_file.py:my_function` may also be a function that is not among the reward
+            functions: it is called and logged with them, but has no weight. In Python, pass such a function to the
+            trainer.
         advantage_epsilon (`float`): Value added to the standard deviation of the shaped rewards when advantages are
             normalized. The paper uses 1e-8, the authors' release 1e-6, TRL 1e-4.
-        multi_objective_aggregation (`str`): `sum_then_normalize`, or `normalize_then_sum` with `length_control: none`
-            alone: TRL then computes the advantages, with its own epsilon, from each reward function apart
-            ([GDPO](https://huggingface.co/papers/2601.05242)). Penalties of the other methods belong to the sum.
+        multi_objective_aggregation (`str`): `sum_then_normalize` or, only with `length_control: none`,
+            `normalize_then_sum`: TRL then normalizes each reward function apart, with TRL's epsilon
+            ([GDPO](https://huggingface.co/papers/2601.05242)). The penalties of other methods apply to the sum of all
+            rewards.
         dynamic_sampling_rounds (`int`): Maximum number of further rounds of generation in which new prompts replace
-            groups without signal (DAPO's dynamic sampling); 0 turns it off. LEASH does not use it, DLER requires it.
+            groups without signal (DAPO's dynamic sampling); 0 turns it off. The paper of LEASH does not use it, that
+            of DLER does.
         max_completion_length (`int`): Maximum number of tokens to generate per completion. As in TRL, a limit in
             `generation_kwargs` (`max_new_tokens`, with vLLM `max_tokens`) overrides it; with `None`, the engine
             decides.
         epsilon_high (`float`): Upper clipping range of the importance ratio (DAPO's clip-higher).
-        logging_steps (`float`): Number of policy updates per log entry, whose values are means over them. Curves and
-            comparisons need every update; TRL logs every tenth.
+        logging_steps (`float`): Number of policy updates per log entry, whose values are means over these updates.
+            Curves and comparisons need every update; TRL's default is 10.
         eval_steps (`float`): Number of policy updates between evaluations, with `eval_strategy="steps"`.
         lr_scheduler_type (`str`): Learning rate schedule.
         weight_decay (`float`): Weight decay of AdamW. From the authors' release.
@@ -138,7 +143,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             )
         # The other checks depend on the method, which is created for them alone; the trainer creates its own.
         method = self.make_length_control()
-        self.length_of = find_cost(self.length_of).name  # of a function, its import path
+        self.length_of = find_cost(self.length_of).name  # a function becomes its import path
         check_thinking_end(self.thinking_end)
         check_method_supports_cost(self.length_of, self.cost.counts_tokens, method)
         self._check_generation()
@@ -150,8 +155,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 warnings.warn(warning, UserWarning, stacklevel=3)
 
     def move_hub_token(self) -> None:
-        """Moves the Hub token to the environment, where huggingface_hub looks for it: files and logs show all
-        fields."""
+        """Moves the Hub token to the environment, where huggingface_hub looks for it, since files and logs show all
+        fields of the configuration."""
         token = self.hub_token  # type: ignore[has-type]
         if token is not None:
             set_environment({"HF_TOKEN": token})
@@ -181,7 +186,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def advantage_rule(self) -> AdvantageRule:
-        """How advantages are computed from shaped rewards: `scale_rewards` and `advantage_epsilon`."""
+        """How advantages are computed from shaped rewards, by `scale_rewards` and `advantage_epsilon`."""
         return AdvantageRule(cast(Scaling, self.scale_rewards), self.advantage_epsilon)
 
     def target_at(self, step: int) -> float | None:
@@ -198,7 +203,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     @property
     def largest_length(self) -> float:
         """Largest length that a completion can have, in the unit of `length_of`: the generation limit, or infinity if
-        lengths are no tokens."""
+        `length_of` counts no tokens."""
         return self.generation_limit if self.length_of in TOKEN_COSTS else math.inf
 
     @property
@@ -244,7 +249,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         self.target_milestones = milestones or None
 
     def _check_generation(self) -> None:
-        """Raises `ValueError` for settings of generation that would be ignored, or by which groups would be split."""
+        """Raises `ValueError` for settings of generation that would be ignored, or with which processes would share a
+        group in dynamic sampling."""
         unknown = (self.generation_kwargs or {}).keys() - vars(GenerationConfig()).keys()
         if unknown and not self.use_vllm:  # vLLM refuses names that it does not know
             raise ValueError(f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; correct it")
@@ -281,7 +287,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             messages.append(
                 f"{', '.join(ignored)}: ignored, since length_control={self.length_control!r} has no such parameter"
             )
-        # By default, TRL samples from all tokens, and the importance ratio is that of their full probabilities.
+        # By default, TRL samples from all tokens, and the importance ratio is computed from their full probabilities.
         if self.top_p != 1 or self.top_k > 0 or self.min_p:
             messages.append(
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
@@ -289,7 +295,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             )
         if self.mask_truncated_completions and method.needs_truncated:
             messages.append(
-                f"mask_truncated_completions is True, but {method.name} learns from truncated ones; set it to False"
+                f"mask_truncated_completions is True, but {method.name} learns from truncated completions; set it "
+                "to False"
             )
         return messages
 
@@ -306,7 +313,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
 
 def milestones_of(mapping: Any) -> dict[int, float]:
-    """Returns the targets by the number of updates, such as `{0: 8192.0, 100: 4096.0}`."""
+    """Returns the targets by the number of updates, such as `{0: 8192.0, 100: 4096.0}`; empty for `None`."""
     # Keys from JSON and the command line are strings.
     return {int(str(step)): float(target) for step, target in (mapping or {}).items()}
 

@@ -9,7 +9,7 @@ call them through `super()`:
 2. `_generate` lets TRL generate under the current limit, from prompts that `_tokenize_prompts` renders as their rows
    say, and counts the tokens of each completion.
 3. `_calculate_rewards` lets TRL call the reward functions, and gathers rewards and lengths of all processes as
-   `Rollouts`, of which `length_control.score` makes shaped rewards and advantages.
+   `Rollouts`, from which `length_control.score` computes shaped rewards and advantages.
 4. `_training_batch` writes the advantages into TRL's batch and logs, and `DualStepCallback.observe` shows the
    completions to the method.
 5. `LengthGroupedGRPOTrainer._prepare_inputs` splits the batch into micro-batches, and TRL computes the loss.
@@ -52,7 +52,7 @@ from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
 from leash_trl.trainer.trl_settings import thinking_markers
 
 
-NUM_END_TOKENS = 16  # tokens at the end of a prompt in which the text that begins the thinking may stand
+NUM_END_TOKENS = 16  # tokens at the end of a prompt that are searched for the start or the end of the thinking
 
 
 class LeashGRPOTrainer(SavedRunGRPOTrainer):
@@ -60,14 +60,16 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     The trainer subtracts `lambda * max(0, L / target_length - 1)` from the task reward of each completion, which is
     the weighted sum of all reward functions, and clips the result to [-1, 1]. After the first policy update on a
-    generation batch, lambda changes by `lambda_lr * mean(L / target_length - 1)`. `L` is the number of tokens that the
-    model generated, with EOS and without tool output, or only the number of its thinking tokens (`length_of`). Reward
-    functions should return +1 for correct and -1 for wrong answers, as [`~leash_trl.rewards.math_reward`] does.
+    generation batch, lambda changes by `lambda_lr * mean(L / target_length - 1)`, within `lambda_min` and
+    `lambda_max`. `L` is the number of tokens that the model generated, with EOS and without tool output, or only the
+    number of its thinking tokens (`length_of`). Reward functions should return +1 for correct and -1 for wrong
+    answers, as [`~leash_trl.rewards.math_reward`] does.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
 
     `length_control` in the configuration selects another method; everything else stays the same. Every method receives
-    the task reward and treats an answer with a positive task reward as correct, or what `correctness_func` decides.
+    the task reward. An answer is correct if its task reward is positive or, with `correctness_func`, if the reward of
+    that function is.
 
     Every checkpoint saves lambda in `trainer_state.json`, and `resume_from_checkpoint` restores it. The saved value is
     the one *after* the dual step of that policy update; a log row shows the value that the update *used*. A second
@@ -76,8 +78,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     A column `chat_template_kwargs` of the data set, as TRL's `apply_chat_template` reads it, has arguments of the chat
     template for the prompt of each row, such as `{"enable_thinking": False}`, in addition to `chat_template_kwargs` of
-    the configuration. With them, prompts must be messages without images or environments. The results of tools and
-    the texts for reward models are rendered with the configuration's arguments alone.
+    the configuration. With such arguments, prompts must be messages without images or environments. The results of
+    tools and the texts for reward models are rendered with the configuration's arguments alone.
 
     Args:
         model (`str` or [`~transformers.PreTrainedModel`]): As for [`~trl.GRPOTrainer`], or `gym` for the small model
@@ -92,7 +94,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         kwargs: All other arguments of [`~trl.GRPOTrainer`].
 
     Raises:
-        `ValueError`: If a column that the method reads is missing, or if a row's target is out of range.
+        `ValueError`: If a column that the method reads is missing, a row's target is out of range, or the method needs
+            to know which answers are correct and the rewards do not say so.
 
     Example:
         ```python
@@ -122,7 +125,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     reward_processing_classes: Any
     reward_weights: Any
 
-    # Of the generation under way; each is set before, or by, a method that TRL calls in between.
+    # Values of the current generation, which one overridden method of TRL sets and a later one reads.
     _prompts: Sequence[PromptFacts] = ()
     _completions: Completions
     _rollouts: Rollouts
@@ -131,7 +134,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self,
         model,
         reward_funcs=None,
-        args: LeashGRPOConfig = None,  # type: ignore[assignment]  # where TRL has it, but required
+        args: LeashGRPOConfig = None,  # type: ignore[assignment]  # at TRL's position, but required
         train_dataset=None,
         *more_args,
         correctness_func: Callable[..., Any] | None = None,
@@ -151,13 +154,13 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
         self._dynamic_sampling = self._new_dynamic_sampling() if args.uses_dynamic_sampling else None
         self._add_saving_callbacks(self._new_dual_step())
-        # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
+        # TRL: GRPOTrainer._generate_and_score_completions also counts a last token of padding as an end
         self._end_ids = {*self.eos_token_ids, self._tokenizer.pad_token_id}
         checks.check_trainer(self)
 
     def _add_deciding_function(self) -> None:
-        """Lets TRL call and log the function that decides correctness like a reward function, but without a weight, if
-        it is none of them."""
+        """Lets TRL call and log the function that decides correctness like a reward function, but with weight 0, if it
+        is not one of the reward functions."""
         # A list of this function alone, or empty if it is one of the reward functions already.
         functions = self.correctness.unweighted_functions
         # TRL: these lists have one entry for each reward function; only reward models have a processing class
@@ -166,7 +169,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self.reward_processing_classes = self.reward_processing_classes + [None] * len(functions)
         self.reward_weights = torch.cat([self.reward_weights, torch.zeros(len(functions))])
         if any(map(is_async_callable, functions)):
-            # TRL: GRPOTrainer.__init__ starts such a loop only if one of its own functions is async
+            # TRL: GRPOTrainer.__init__ starts an event loop only if one of its own reward functions is async
             self.async_loop = event_loop()
 
     def _new_dynamic_sampling(self) -> DynamicSampling:
@@ -190,7 +193,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         )
 
     def _state_to_save(self) -> dict[str, Any]:
-        """Adds what is known of the rewards that decide correctness, and the prompts that dynamic sampling drew."""
+        """Adds the range of the rewards that decide correctness, and the number of prompts that dynamic sampling
+        drew."""
         state = super()._state_to_save()
         state.update(self.correctness.state_dict())
         if self._dynamic_sampling is not None:
@@ -205,8 +209,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             self._dynamic_sampling.num_drawn = saved.get("prompts_drawn", 0)
 
     def _generate_and_score_completions(self, inputs):
-        """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the
-        completions table."""
+        """Replaces the advantages of the task reward by those of the shaped reward, in the batch (only in training)
+        and in the completions table."""
         if self._mode == "eval":  # the method does not observe evaluation, so lambda stays as it is
             generation = self._new_generation(inputs)
             self._log_length_control(generation.rollouts, generation.score)
@@ -243,8 +247,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         return rows
 
     def _score_or_trl_advantages(self, rollouts: Rollouts, trl_batch: Batch) -> Score:
-        """Returns the method's score; its advantages, which are those of the sum of all rewards, are replaced by TRL's
-        where TRL normalizes each reward apart."""
+        """Returns the method's score. If TRL normalizes each reward function apart, TRL's advantages replace those of
+        the score, which are computed from the sum of all rewards."""
         score = self._score(rollouts)
         if not self.args.normalizes_each_reward:
             return score
@@ -326,7 +330,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         return Completions(facts, markers, self._may_think(prompt_ends), limit)
 
     def _may_think(self, prompt_ends: Sequence[str]) -> list[bool]:
-        """Returns whether each completion may think, which an argument of its row can turn off in the prompt."""
+        """Returns whether each completion may think: not if the template arguments of its row have ended the thinking
+        in the prompt."""
         may_think = []
         # To turn thinking off, a template writes its end, such as "<think>\n\n</think>", into the prompt.
         for prompt, prompt_end in zip(self._prompts, prompt_ends, strict=True):
@@ -360,8 +365,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         with attribute_set(self, "reward_funcs", functions), reward_errors_named(self.reward_func_names):
             rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         self._rollouts = self._gathered_rollouts(rewards_per_func, lengths)
-        # The function that decides correctness can be without a weight. Where only this one returned a number, TRL
-        # would take the reward for 0; with NaN in all columns, it knows that there is none.
+        # The function that decides correctness may have no weight. If only this function returned a number for a
+        # completion, TRL would take its reward for 0. With NaN in all columns, TRL takes the completion for one
+        # without a reward.
         has_task_reward = ~torch.isnan(self._rollouts.task_rewards).unsqueeze(1)
         return rewards_per_func.where(has_task_reward.to(rewards_per_func.device), torch.nan)
 
@@ -387,8 +393,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _gathered_rollouts(self, rewards_per_func: torch.Tensor, lengths: Sequence[float]) -> Rollouts:
         """Gathers the completions of all processes, on the CPU, in the form that methods take.
 
-        `rewards_per_func` of shape `(N, K)` has the rewards of all processes, which TRL has gathered; without a weight
-        is only the last function, if it is there to decide correctness.
+        `rewards_per_func` of shape `(N, K)` has the rewards of all processes, which TRL has gathered. If the last
+        function only decides correctness, it has no weight.
         """
         check_finite_rewards(rewards_per_func, self.reward_func_names)
         num_weighted = len(self.reward_funcs) - len(self.correctness.unweighted_functions)
@@ -436,7 +442,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             self._metrics[self._mode][key].append(value)
 
     def _log_generation(self, trained: GenerationBatch, rollouts: Rollouts, num_rounds: int) -> None:
-        """Logs what was generated, which is `rollouts`, for a batch of training, and the advice so far."""
+        """Logs how much was generated for a training batch, where `rollouts` are all its generations, and the advice
+        so far."""
         metrics = self._metrics["train"]
         if self._dynamic_sampling is not None:
             metrics["leash/wasted_share"].append(1.0 - len(trained.rollouts.lengths) / len(rollouts.lengths))
@@ -449,9 +456,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             metrics[name] = [step]
 
     def _check_first_batch(self, rollouts: Rollouts, may_think: bool) -> None:
-        """Checks the first batch of a run; `may_think` is whether any of its completions on this process may."""
-        # The thinking must end somewhere only if it is controlled and a completion may think at all, also one of a
-        # group that dynamic sampling replaced.
+        """Checks the first batch of a run; `may_think` is whether any of its completions on this process may think."""
+        # Some completion must end its thinking only if `length_of` is `thinking` and some completion may think. Groups
+        # that dynamic sampling replaced count too.
         must_end = self.args.length_of == "thinking" and any(gather_object([may_think]))
         thinking_end = self.args.thinking_end if must_end else None
         check_first_batch(rollouts, self.length_control, self.args, thinking_end)
@@ -470,7 +477,8 @@ def attribute_set(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reward_errors_named(names: Sequence[str]) -> Iterator[None]:
-    """Raises `TrainingError`, with the line that failed, if a reward function raises an error in a `with` block."""
+    """Converts an error that a reward function raises in a `with` block to a `TrainingError` with the line that
+    failed. Only types of errors that wrong arguments and results cause are converted."""
     try:
         yield
     except TrainingError:
@@ -481,6 +489,6 @@ def reward_errors_named(names: Sequence[str]) -> Iterator[None]:
         line = traceback.extract_tb(error.__traceback__)[-1]
         raise TrainingError(
             f"calling reward_funcs {', '.join(names)} raised {type(error).__name__} ({error}) in {line.filename}, "
-            f"line {line.lineno}; each must take all columns of the data set and return a number or None for each "
-            "completion"
+            f"line {line.lineno}; each function must take all columns of the data set and return a number or None for "
+            "each completion"
         ) from error

@@ -1,8 +1,8 @@
 """`LengthControlledReward`: task rewards and a method as one reward function, for any TRL trainer.
 
-The reward function shapes rewards. `callbacks.LengthControlCallback` tells it of the run and of the model that is
-updated, and updates the state of the method. Asynchronous GRPO pickles the reward function into another process; the
-original writes the method's state, and this copy its completions, into files of a temporary folder.
+The reward function shapes rewards. `callbacks.LengthControlCallback` passes it the settings of the run and the model
+that is updated, and updates the state of the method. Asynchronous GRPO pickles the reward function into another
+process; the original writes the method's state, and this copy its completions, into files of a temporary folder.
 """
 
 import math
@@ -39,10 +39,10 @@ class LengthControlledReward:
     reward functions.
 
     Give the trainer this reward function and no other, and a [`~leash_trl.LengthControlCallback`], which updates the
-    state of the method. Each trainer starts from the method's beginning, or from the checkpoint that it resumes. The
-    rewards equal those of [`~leash_trl.LeashGRPOTrainer`]; the trainer computes its own advantages from them, with its
-    own epsilon. A method that computes its own advantages returns them as rewards; this needs a trainer that does not
-    divide by a standard deviation: GRPO with `scale_rewards: none`, or RLOO with `normalize_advantages: false`.
+    state of the method. Each trainer starts from the method's initial state, or from the checkpoint that it resumes.
+    The rewards equal those of [`~leash_trl.LeashGRPOTrainer`]; the trainer computes its own advantages from them, with
+    its own epsilon. A method that computes its own advantages returns them as rewards; this needs a trainer that does
+    not divide by a standard deviation: GRPO with `scale_rewards: none`, or RLOO with `normalize_advantages: false`.
     Lengths are counted on `completion_ids`, without padding; in GRPO and RLOO, `completion_ids` include the output of
     tools. `recipes/any_trainer.md` lists the trainers that work.
 
@@ -54,7 +54,7 @@ class LengthControlledReward:
             has its default hyper-parameters.
         target_length (`float`): Target in the unit of `length_of`; a column `target_length` of the data set overrides
             it for single prompts.
-        weights (`list[float]`): Weights of the functions, dimensionless; 1 each by default.
+        weights (`list[float]`): Weights of `reward_funcs`, dimensionless; 1 each by default.
         correctness_func (`Callable` or `str`): The function, or the name of one of `reward_funcs`, whose positive
             reward makes an answer correct, as in [`~leash_trl.LeashGRPOConfig`]. A function that is not among
             `reward_funcs` is called and logged with them, but has no weight.
@@ -62,8 +62,9 @@ class LengthControlledReward:
             ends the thinking, as in [`~leash_trl.LeashGRPOConfig`].
 
     Raises:
-        `ValueError`: If the number of weights is not the number of functions, or the method needs to know which
-            answers are correct and no function decides it. A call raises it if the only function gives partial credit.
+        `ValueError`: If the number of weights is not the number of functions, if the method cannot control
+            `length_of`, or if the method needs to know which answers are correct and no function decides it. A call in
+            training raises it if such a method has a single function that gives partial credit.
 
     Example:
         ```python
@@ -103,21 +104,21 @@ class LengthControlledReward:
         self.__name__ = f"{self.method.name}_reward"  # in TRL's log
 
         self.settings: RunSettings | None = None  # until a trainer begins
-        self.control: TrainerControl | None = None  # of the trainer that trains with this reward, or was the last
+        self.control: TrainerControl | None = None  # of the trainer that trains with this reward, or did so last
         self.updated_model: PreTrainedModel | None = None  # between the beginning and the end of a policy update
         self.version = 0  # number of dual steps that the method has done
         self._scored: list[Rollouts] = []  # in training, since the last dual step
         self._shared_folder: SharedFolder | None = None  # if there are copies of this reward in other processes
 
     def read_run_settings(self, args: Any, model: PreTrainedModel, processing_class: Any) -> None:
-        """Reads the settings of a run, and warns if the method can act on it only in part.
+        """Reads the settings of a run, and warns if a reward function can do only a part of what the method does.
 
         Args:
             args (`TrainingArguments`), model ([`~transformers.PreTrainedModel`]), processing_class: Those of the
                 trainer.
 
         Raises:
-            `ValueError`: If rewards alone cannot carry what the method does to this trainer, or the target is out of
+            `ValueError`: If this trainer cannot do what the method does from rewards alone, or the target is out of
                 range.
         """
         settings = run_settings(args, model, processing_class, self.thinking_end)
@@ -140,8 +141,8 @@ class LengthControlledReward:
     @property
     def is_training(self) -> bool:
         """Whether a call now scores completions to train on, not those of an evaluation."""
-        # The callback sets `updated_model` for the time of an update. An interrupted update leaves it there, but an
-        # evaluation sets the model to evaluation mode.
+        # The callback sets `updated_model` for the time of an update. An interrupted update leaves the model there,
+        # but an evaluation sets the model to evaluation mode.
         return self._folder_of_copy is not None or (self.updated_model is not None and self.updated_model.training)
 
     @property
@@ -152,7 +153,7 @@ class LengthControlledReward:
         return folder if folder is not None and folder.is_of_other_process else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the fields of a copy, and creates the folder that it needs in another process."""
+        """Returns the fields of a copy, and creates the folder that the copy needs in another process."""
         if self._shared_folder is None:
             self._shared_folder = SharedFolder()
         if self._folder_of_copy is None:  # only the original writes the state
@@ -167,7 +168,7 @@ class LengthControlledReward:
             self._shared_folder.write_state(version, self.method.state_dict())
 
     def pop_scored_rollouts(self) -> list[Rollouts]:
-        """Returns what this reward and its copies have scored in training since the last call."""
+        """Removes and returns what this reward and its copies have scored in training since the last call."""
         scored = self._scored
         self._scored = []
         if self._shared_folder is not None:
@@ -175,7 +176,7 @@ class LengthControlledReward:
         return scored
 
     def __call__(self, prompts, completions, completion_ids, **columns) -> list[float | None]:
-        """Returns one reward per completion; `None` where no reward function returned a number.
+        """Returns one reward per completion; `None` for a completion without a reward from which the method trains.
 
         Raises:
             `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`], or if the method needs whole
@@ -212,7 +213,7 @@ class LengthControlledReward:
             self.method.load_state_dict(state)
 
     def _keep_scored(self, rollouts: Rollouts) -> None:
-        """Keeps completions for the next dual step, which the original performs by what it and its copies scored."""
+        """Keeps completions for the next dual step, in which the original uses what it and its copies have scored."""
         self.correctness.observe(rollouts.deciding_rewards)
         self.correctness.check_known_for(self.method)
         folder = self._folder_of_copy
@@ -241,7 +242,8 @@ class LengthControlledReward:
 
         Args:
             arguments (`dict[str, Any]`): What the trainer passes, by name.
-            rewards_NK (`torch.Tensor` of shape `(N, K)`): Rewards of all functions, with the deciding one.
+            rewards_NK (`torch.Tensor` of shape `(N, K)`): Rewards of all functions, including one that only decides
+                correctness.
             markers (`Sequence[ThinkingMarkers]`): The markers of thinking of each completion.
         """
         target = self.target_length
@@ -250,7 +252,7 @@ class LengthControlledReward:
         prompts = [prompt_facts(row, self.method, target, target, limit) for row in self._data_rows(arguments)]
         # Online DPO passes completions with their padding, which is no part of their length.
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
-        # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
+        # TRL: GRPOTrainer._generate_and_score_completions also counts a last token of padding as an end
         end_ids = settings.end_ids | {settings.pad_id}
         facts = facts_of_batch(completion_ids, end_ids, markers, cost=self.cost, tokenizer=settings.tokenizer)
         return rollouts_of_batch(
@@ -268,8 +270,8 @@ class LengthControlledReward:
     def _lengths(
         self, facts: Sequence[CompletionFacts], arguments: dict[str, Any], settings: RunSettings
     ) -> list[float]:
-        """Returns the length of each completion in the unit of `length_of`, and warns of lengths that may be others
-        than the user expects."""
+        """Returns the length of each completion in the unit of `length_of`, and warns if lengths may differ from what
+        the user expects."""
         lengths = costs_of(self.cost, facts, arguments, settings.tokenizer.decode)
         if self.cost.name == "thinking":
             warn_of_no_thinking(lengths, settings.thinking_markers)
@@ -297,7 +299,8 @@ class LengthControlledReward:
         return [{name: values[row] for name, values in columns.items()} for row in range(num_rows)]
 
     def _group_size(self, questions: list[int], settings: RunSettings) -> int:
-        """Returns how many completions of a prompt stand side by side; 1 if the call splits a group."""
+        """Returns how many completions of a prompt stand side by side; 1 if the call splits a group. Raises
+        `ValueError` if the call does so and the method needs whole groups."""
         # The call has whole groups if all `size` completions of each slice, also of the last one, have the same
         # question.
         size = settings.num_generations if self.is_training else settings.num_generations_eval
@@ -307,14 +310,14 @@ class LengthControlledReward:
         if self.method.depends_on != "completion" or self.method.own_advantages:
             raise ValueError(
                 f"{self.method.name} needs whole groups, but a call splits a group; set per_device_eval_batch_size "
-                f"to a multiple of num_generations={size}, or num_generations_eval to a divisor"
+                f"to a multiple of num_generations={size}, or num_generations_eval to a divisor of this size"
             )
         return 1
 
 
 def warn_of_partial_control(method: LengthControl, limit: float) -> None:
     """Warns if the method also does what a reward function cannot."""
-    # Only whether there is such a text matters, so any target serves.
+    # Only whether the method appends text matters here, so any target will do.
     changes_prompts = method.prompt_suffix(1.0, limit) != ""
     if changes_prompts or limits_generation(method):
         warnings.warn(
@@ -376,13 +379,14 @@ def check_groups(method: LengthControl, settings: RunSettings) -> None:
     if (method.depends_on != "completion" or method.own_advantages) and not has_whole_groups:
         raise ValueError(
             f"{method.name} needs whole groups of several completions, but a call holds "
-            f"{settings.completions_per_call} of groups of num_generations={size}; set per_device_train_batch_size * "
-            "steps_per_generation to a multiple, or train with LeashGRPOTrainer"
+            f"{settings.completions_per_call} completions with num_generations={size}; set "
+            "per_device_train_batch_size * steps_per_generation to a multiple of num_generations, or train with "
+            "LeashGRPOTrainer"
         )
 
 
 def check_own_advantages(method: LengthControl, settings: RunSettings) -> None:
-    """Raises `ValueError` if a method has advantages of its own that a trainer cannot compute from rewards."""
+    """Raises `ValueError` if a method has advantages of its own that this trainer cannot compute from rewards."""
     is_computable = (
         # Without a known kind of advantage, the trainer may divide by a standard deviation.
         settings.advantage_baseline is not None
@@ -395,5 +399,5 @@ def check_own_advantages(method: LengthControl, settings: RunSettings) -> None:
         raise ValueError(
             f"{method.name} has advantages of its own, which this trainer cannot compute from rewards; set "
             "scale_rewards='none' in GRPO, or normalize_advantages=False in RLOO, or train with LeashGRPOTrainer, "
-            "which has all of them in all settings"
+            "which computes the advantages of every method"
         )

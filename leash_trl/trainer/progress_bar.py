@@ -18,8 +18,9 @@ SHOWN_BESIDE_THE_BAR = {
 
 
 class LeashProgressCallback(ProgressCallback):
-    """The progress bar of transformers, which also shows mean length, target, accuracy, lambda and satisfaction rate,
-    and whose time left counts only updates since the start or the checkpoint.
+    """The progress bar of transformers, which also shows mean length, target, accuracy, lambda, satisfaction rate and,
+    with an accuracy floor, the share of the penalty. The time left is estimated from the updates since the start or
+    the checkpoint.
 
     `leash train` uses it. In a script, add it after `trainer.remove_callback(ProgressCallback)`.
     """

@@ -13,7 +13,8 @@ class PromptFacts(NamedTuple):
     """What is known of a prompt before its completion is generated.
 
     Args:
-        question (`int`): Number that identifies the prompt and is the same in every run.
+        question (`int`): Number that identifies the prompt, its images and its template arguments, the same in every
+            run.
         target (`float`): Target in the unit of `length_of`; `None` if it has none.
         has_common_target (`bool`): Whether the target is that of the run, and neither the data set nor the method
             gives targets to single prompts.
@@ -39,18 +40,19 @@ def prompt_facts(
     """Returns the facts of a data set row's prompt.
 
     A row's own target has precedence over the method's `target_for`. Both are scaled in proportion to the schedule,
-    but not beyond the generation limit.
+    but not raised beyond the largest length.
 
     Args:
         current_target (`float`): The current target of the schedule; without a schedule, the configured one.
-        target_length (`float`): The configured target.
+        target_length (`float`): The configured target, or `None`.
+        generation_limit (`float`): Largest length that a completion can have, in the unit of the target.
     """
     question = question_hash(row)
     target = row_target(row)
     if target is None:
         target = method.target_for(question, target_length)
-    # The targets of a data set or a method differ between batches by which prompts are drawn, which is no change of
-    # the run's target.
+    # If prompts have targets of their own, the targets of a batch depend on which prompts are drawn, which is no
+    # change of the run's target.
     has_common_target = TARGET_COLUMN not in row and target == target_length
     # Without a schedule the target stays as it is; a factor of 1 would change the last bit of some fractions.
     if target is not None and target_length is not None and current_target not in (None, target_length):
@@ -65,7 +67,7 @@ def row_of_model(
     """Returns a copy of a data set row with the prompt that the model gets, to which a method may append text."""
     copy = dict(row)
     suffix = method.prompt_suffix(target, generation_limit)
-    if suffix:  # a row without a prompt has none to append to
+    if suffix:  # without this check, a row that has no prompt would raise an error
         copy["prompt"] = with_suffix(row["prompt"], suffix)
     return copy
 

@@ -14,7 +14,7 @@ def question_hash(row: Mapping[str, Any]) -> int:
     """Returns a number in [0, 2**63) that identifies a row's prompt, images and arguments of the chat template, and is
     the same in every process and run.
 
-    For a row without a prompt, it identifies the row.
+    For a row without a prompt, the number identifies the row.
     """
     prompt = row.get("prompt", row)
     # TRL reads a list from the column `images`, or a single image from the column `image`.

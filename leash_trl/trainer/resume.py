@@ -29,13 +29,13 @@ def folder_to_resume(
 
     Args:
         requested (`str`, `os.PathLike` or `bool`): `True` for the newest complete checkpoint in `output_dir`, or the
-            path of a folder.
+            path of a folder; `None` or `False` for a new run.
         args ([`LeashGRPOConfig`]): Configuration of this run.
         recipe (`Mapping`): Recipe of this run, to compare with the checkpoint's.
 
     Raises:
         `ValueError`: If there is no such folder.
-        `TrainingError`: If the folder is incomplete, or holds no state of length control.
+        `TrainingError`: If there is no complete checkpoint, or the folder holds no state of length control.
     """
     newest = next(complete_checkpoints(args.output_dir), None)  # they come with the newest first
     if requested is None or requested is False:
@@ -115,7 +115,7 @@ class WindowEndCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         """Postpones a save that is due, or makes a postponed one due."""
-        # What was postponed is added to what transformers itself wants to do at this step.
+        # Postponed saves and evaluations are added to what transformers itself wants to do at this step.
         if not self._has_untrained_completions() or control.should_training_stop:
             control.should_save |= self._is_save_due
             control.should_evaluate |= self._is_evaluation_due
@@ -124,7 +124,7 @@ class WindowEndCallback(TrainerCallback):
         elif control.should_save:
             control.should_save = False
             self._is_save_due = True
-            # transformers finds the best checkpoint only if it has the step of its evaluation.
+            # transformers finds the best checkpoint only if it was saved at the step of its evaluation.
             if args.load_best_model_at_end and control.should_evaluate:
                 control.should_evaluate = False
                 self._is_evaluation_due = True

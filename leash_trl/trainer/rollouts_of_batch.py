@@ -28,7 +28,7 @@ def facts_of_batch(
     tokenizer: "PreTrainedTokenizerBase",
     tool_masks: Sequence[Sequence[int]] | None = None,
 ) -> list[CompletionFacts]:
-    """Returns the sizes of completions, with those of their thinking only if the cost is its length.
+    """Returns the sizes of completions; the tokens of the thinking are counted only if the cost is `thinking`.
 
     Args:
         completion_ids (`Sequence[Sequence[int]]`): Tokens of the completions without padding.
@@ -62,7 +62,7 @@ def rollouts_of_batch(
     Args:
         rewards_NK (`torch.Tensor` of shape `(N, K)`): Rewards of all functions; the last one may be there only to
             decide correctness.
-        weights (`torch.Tensor`): Weights of the other functions.
+        weights (`torch.Tensor`): Weights of the functions, without one that is there only to decide correctness.
         correctness ([`CorrectnessRule`]): Which of the functions decides correctness.
         cost ([`Cost`]): What lengths count.
         prompts, facts, lengths: One per completion: what is known of its prompt; its sizes in tokens; its length in
@@ -72,7 +72,7 @@ def rollouts_of_batch(
     """
     column = correctness.deciding_column
     num_tokens_N = None
-    if cost.name != "completion":  # else they are the lengths
+    if cost.name != "completion":  # else `lengths` are these numbers
         num_tokens_N = torch.tensor([completion.num_tokens for completion in facts])
     targets = [math.nan if prompt.target is None else prompt.target for prompt in prompts]
     has_common_target = all(prompt.has_common_target for prompt in prompts)

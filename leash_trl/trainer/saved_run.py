@@ -1,5 +1,5 @@
-"""`SavedRunGRPOTrainer`: everything that outlives a process. It saves a run, resumes it to the last bit, and publishes
-it; `LeashGRPOTrainer` adds what concerns length."""
+"""`SavedRunGRPOTrainer`: saves a run, resumes it to the last bit, and publishes it. `LeashGRPOTrainer` adds what
+concerns length."""
 
 import contextlib
 import logging
@@ -66,7 +66,8 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         return {"generated_tokens": self.generated_tokens}
 
     def _restore_state(self, saved: Mapping[str, Any]) -> None:
-        """Restores what `_state_to_save` returned for a checkpoint; one of TRL's own trainers has nothing of it."""
+        """Restores what `_state_to_save` returned for a checkpoint; a checkpoint of one of TRL's own trainers lacks
+        it."""
         self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
 
     def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
@@ -75,12 +76,12 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         Args:
             resume_from_checkpoint (`str`, `os.PathLike` or `bool`): `True` for the last complete checkpoint in
                 `output_dir`, the path of a checkpoint or of a model folder that has a `trainer_state.json`, or an
-                address on the Hub such as `"hf://owner/name/last-checkpoint"`.
+                address on the Hub such as `"hf://owner/name/last-checkpoint"`; `None` or `False` for a new run.
             args, kwargs: As for [`~transformers.Trainer.train`].
 
         Raises:
-            `ValueError`: If there is nothing to resume from, the checkpoint has no state of this method, or another
-                run uses `output_dir`.
+            `ValueError`: If there is nothing to resume from, the checkpoint has no state of this method, another run
+                uses `output_dir`, or the data set is too small for one policy update.
         """
         checks.check_enough_rows(self.train_dataset, self.args)
         # Only the process that writes the files of the run locks its folder against other runs.
@@ -136,8 +137,8 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         folder = Path(output_dir or self.args.output_dir)
         is_checkpoint = folder == Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         check_finite_weights(self.model, self.state.global_step, self.args.output_dir)
-        # A folder with a trainer state counts as complete. So an older one is removed first, and the new one comes
-        # last, in case this save is killed in between. In a checkpoint, transformers writes it.
+        # A folder with a trainer state counts as complete. So an older state is removed first, and the new one is
+        # written last, in case this save is killed in between. In a checkpoint, transformers writes the state.
         if self.args.should_save:
             (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
         self.args.move_hub_token()  # which `set_push_to_hub` may have set since; the arguments are saved too

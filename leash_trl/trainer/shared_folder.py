@@ -16,9 +16,9 @@ from leash_trl.length_control.rollouts import Rollouts
 
 class SharedFolder:
     """A temporary folder, in which the process that trains leaves the state of the method, and the processes that
-    score leave their completions. It is removed when the process that created it ends.
+    score leave their completions. The folder is removed when the process that created it ends.
 
-    All processes are on one machine. Files are written whole, so none is read that is half written.
+    All processes are on one machine. Files are written atomically, so that no process reads a part of one.
     """
 
     def __init__(self):
@@ -28,7 +28,7 @@ class SharedFolder:
 
     @property
     def is_of_other_process(self) -> bool:
-        """Whether this object was pickled into another process than that which created the folder."""
+        """Whether this object is a copy in another process than the one that created the folder."""
         return os.getpid() != self._process_id
 
     def write_state(self, version: int, state: Mapping[str, Any]) -> None:

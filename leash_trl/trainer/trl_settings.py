@@ -1,7 +1,7 @@
 """What the configuration of any trainer of TRL says about groups, generation and advantages.
 
-The trainers that take reward functions have configurations of different classes. A field that one of them lacks has
-the value with which its trainer works.
+The trainers that take reward functions have configurations of different classes. For a field that a configuration
+lacks, the value is used with which its trainer works.
 """
 
 import math
@@ -62,7 +62,7 @@ def run_settings(args: Any, model: PreTrainedModel, processing_class: Any, think
     """
     tokenizer = tokenizer_of(processing_class)
     num_generations: int = getattr(args, "num_generations", 1)  # online DPO has no groups
-    # asynchronous GRPO has no steps_per_generation: its worker scores one group in each call
+    # asynchronous GRPO has no steps_per_generation; its worker scores one group of `num_generations` in each call
     num_steps: int = getattr(args, "steps_per_generation", num_generations)
     return RunSettings(
         num_generations=num_generations,
@@ -95,8 +95,8 @@ def generation_limit(args: Any) -> float:
 
 def advantage_baseline(args: Any) -> AdvantageBaseline | None:
     """Returns how a trainer computes advantages from rewards: `"centered"` subtracts the mean of the group,
-    `"leave_one_out"` subtracts the mean of the other completions of the group; `None` also divides by a standard
-    deviation, or is not known."""
+    `"leave_one_out"` subtracts the mean of the other completions of the group; `None` if the trainer also divides by a
+    standard deviation, or if its rule is not known."""
     if isinstance(args, GRPOConfig):
         # GRPOConfig turns False into "none". If each reward function is normalized apart, TRL always divides.
         divides = args.scale_rewards != "none"

@@ -1,7 +1,8 @@
 """Compares formulas and sets of real numbers in the worker process, and leaves all other answers to math-verify.
 
 Two formulas are equal if their values to 50 digits differ by at most 1e-30 of the larger value, so 0.3333333 is not
-1/3. Letters stand for several numbers in turn, positive and negative, preferably with real values of the formulas.
+1/3. In place of letters, several numbers are tried, positive and negative; if formulas have real values at any of
+them, only those are compared.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from leash_trl.rewards.grader.words import words_verdict
 
 NUM_DIGITS = 50
 MAX_RELATIVE_ERROR = 1e-30
-TRIAL_NUMBERS = ("13/10", "37", "-2/7")  # near these, letters get their numbers; most functions are defined there
+TRIAL_NUMBERS = ("13/10", "37", "-2/7")  # letters get values near these numbers, where most functions are defined
 CONSTANTS = {"i": sympy.I, "e": sympy.E}
 # A command such as \pi, or a letter: X, x', x_{1}
 COMMAND_OR_LETTER = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
@@ -237,8 +238,8 @@ def _are_same_real_sets(answer: str, gold: str) -> bool:
 def are_equivalent(answer: str, gold: str) -> bool | None:
     r"""Returns whether an answer equals a reference answer; `None` if math-verify cannot read the reference answer.
 
-    [`~leash_trl.rewards.grader.equality.are_equal`] with [`formulas_equal`] decides first, then sets, then
-    math-verify. Both are inputs for math-verify, such as `\boxed{34}`.
+    The words decide first, then [`~leash_trl.rewards.grader.equality.are_equal`] with [`formulas_equal`], then sets of
+    real numbers, then math-verify. Both arguments are inputs for math-verify, such as `\boxed{34}`.
     """
     answer_text = _answer_text(answer)
     gold_text = _answer_text(gold)

@@ -3,7 +3,8 @@ r"""Finds the answer in the text of a completion, by one rule.
 The answer must follow the thinking; a completion that never ends its thinking has no answer.
 
 1. The answer is the last `\boxed{}` or `\fbox{}`. Boxes that only commas, "and" or "or" separate form one answer, so a
-   hedge equals neither of its answers. If the last box never closes, the completion was cut off, without answer.
+   hedge such as `\boxed{1} or \boxed{2}` equals neither 1 nor 2. If the last box never closes, the completion was cut
+   off and has no answer.
 2. Without a box, the answer is the last `Answer: ...`, DAPO's form, to the end of the first line that is not empty.
 3. With `lenient` only, the answer is the last `<answer>` tag, else any answer that math-verify finds in the text, such
    as a trailing number.
@@ -146,7 +147,8 @@ def stated_answer(text: str) -> Answer | None:
 def find_answer(
     completion: str, lenient: bool = False, thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
 ) -> Answer | None:
-    r"""Returns the answer to which a completion commits, by the rule at the head of this module; `None` without any.
+    r"""Returns the answer to which a completion commits, by the rule at the head of this module; `None` without an
+    answer.
 
     Example:
         >>> find_answer("<think>hm</think>So it is\nAnswer: $34$").text

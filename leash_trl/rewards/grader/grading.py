@@ -34,7 +34,8 @@ MAX_CHARACTERS = 5_000  # longer texts are left to the worker processes and thei
 
 @dataclass(frozen=True)
 class Grade:
-    """Verdict on one completion; if `is_correct` is `None` without a failure, the reference answer cannot be read."""
+    """Verdict on one completion. `answer` is `None` if the completion has none. If `is_correct` is `None` without a
+    failure, the reference answer cannot be read."""
 
     answer: str | None
     is_correct: bool | None
@@ -116,7 +117,8 @@ def grade(
 
 
 def _quick_grade(answer: Answer | None, gold: Answer | None) -> Grade:
-    """Returns a grade, with `None` until a worker process decides, and for good if there is no reference answer."""
+    """Returns a grade whose `is_correct` is `None` until a worker process decides, and stays `None` if there is no
+    reference answer."""
     if answer is None:
         return Grade(answer=None, is_correct=False)
     return Grade(answer.text, is_correct=quick_verdict(answer, gold) if gold else None)
@@ -124,7 +126,7 @@ def _quick_grade(answer: Answer | None, gold: Answer | None) -> Grade:
 
 def _worker_input(answer: Answer) -> str:
     """Returns the input for math-verify: the formula among the words if there is exactly one, else the answer."""
-    # Of "34 girls, not 35", math-verify gets 34 "girls". It searches an unmarked answer itself.
+    # Of "34 girls, not 35", math-verify gets 34 "girls". An unmarked answer is searched by math-verify itself.
     if answer.is_marked and len(answer.text) <= MAX_CHARACTERS:
         formula = unhedged_answer(answer.text)
         if formula is not None and formula != answer.text:
@@ -133,7 +135,8 @@ def _worker_input(answer: Answer) -> str:
 
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
-    """Returns the faults of reference answers that the grader can compare with no answer, by row number from 0."""
+    """Returns the faults of those reference answers with which the grader cannot compare any answer, by row number
+    from 0."""
     faults = {}  # such as {4: "is empty"}
     undecided: dict[int, Case] = {}
     for row, gold in enumerate(map(gold_answer, solutions)):
@@ -149,5 +152,5 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
         is_readable = verdict.is_equal  # the verdict on a gold without an answer
         if not is_readable:
             faults[row] = verdict.failure or "cannot be read by math-verify"
-    # Those of the worker processes were added last.
+    # The faults that worker processes found were added last, so they are out of order.
     return dict(sorted(faults.items()))

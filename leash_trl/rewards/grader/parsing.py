@@ -251,7 +251,7 @@ def _collection_or_value(text: str) -> ParsedAnswer:
 
 
 def _list(text: str) -> ParsedAnswer:
-    """Parses a list, such as `2, 3 and 5`, or its only item, which becomes a list of one value."""
+    """Parses a list, such as `2, 3 and 5`; a single value becomes a list of one item."""
     parts = [part.strip() for part in split_at(text, LIST_SEPARATOR) if part.strip()]
     if not parts:
         raise Unreadable
@@ -341,7 +341,8 @@ def _quantity_or_none(text: str) -> ParsedAnswer | None:
 
 
 def _quantity_or_ratio(text: str) -> ParsedAnswer:
-    """Parses a quantity or a ratio; the ratio of two quantities becomes their quotient, a longer one several."""
+    """Parses a quantity or a ratio; the ratio of two quantities becomes their quotient, and a longer ratio becomes
+    several quotients."""
     first, *others = [_quantity(part) for part in split_at(text, RATIO_COLON)]
     if not others:
         return first

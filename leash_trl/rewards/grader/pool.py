@@ -18,11 +18,13 @@ from typing import IO, cast
 
 logger = logging.getLogger(__name__)
 
-Case = tuple[str | None, str]  # an answer, or `None` to ask whether the reference answer can be read, and the latter
+# An answer, or `None` to ask only whether the reference answer can be read, and the reference answer.
+Case = tuple[str | None, str]
 
 TURN_SHARES = (0.05, 1.0)  # shares of a case's limit; nearly every comparison that ends needs only the first share
-MAX_WAIT_SECONDS = 120.0  # for start and answer; then the turn is given up, because other ranks wait ten minutes
-# Cases with the full limit that may not end in a turn, for each worker process; with a share of the limit, more may.
+MAX_WAIT_SECONDS = 120.0  # for start and answer; then the turn is given up, because other ranks wait only ten minutes
+# Number of cases, for each worker process, that may fail to end in a turn with the full limit; with a share of the
+# limit, proportionally more may.
 MAX_UNFINISHED_PER_WORKER = 2
 
 ERROR_EXIT_CODE = 1  # Python's exit code after an uncaught error, for example because a package is missing
@@ -45,8 +47,8 @@ UNFINISHED = (LIMIT_EXCEEDED, WORKER_LOST)  # verdicts on cases that did not end
 
 @dataclass
 class _Turn:
-    """State that parallel comparisons share: their limit, how many more of them may not end, and the verdict on the
-    cases that remain once the turn is given up, which is `None` before."""
+    """State that parallel comparisons share: their limit, how many more of them may fail to end, and the verdict on
+    the cases that remain once the turn is given up, which is `None` before."""
 
     seconds_per_case: float
     unfinished_cases_left: float
@@ -132,7 +134,8 @@ class GraderPool:
     Args:
         size (`int`, *optional*): Number of worker processes, started when first needed. Defaults to
             [`default_num_workers`].
-        seconds_per_case (`float`, *optional*, defaults to `10.0`): Processor time; math-verify's limits have this sum.
+        seconds_per_case (`float`, *optional*, defaults to `10.0`): Limit of processor time for one case, in seconds.
+            The default is the sum of math-verify's own limits.
     """
 
     def __init__(self, size: int | None = None, seconds_per_case: float = 10.0) -> None:
@@ -178,7 +181,8 @@ class GraderPool:
             return dict(zip(cases, verdicts, strict=True))
 
     def _verdict(self, case: Case, turn: _Turn) -> Verdict:
-        """Returns the verdict of a free worker process on a case, or that on all others once the turn is given up."""
+        """Returns the verdict of a free worker process on a case, or the verdict on all remaining cases once the turn
+        is given up."""
         if turn.verdict_on_remaining is not None:
             return turn.verdict_on_remaining
         # `None` if the free process is not running yet, or was ended.

@@ -1,4 +1,5 @@
-r"""Decides what the words of two answers say about them; neither their values nor math-verify carries words.
+r"""Decides what the words of two answers say about the answers, since neither their values nor math-verify take words
+into account.
 
 1. Words that stand on both sides and differ contradict each other. If each answer has a word that the other answer
    lacks, the answers differ, whatever their numbers: "15" equals "15 boys", but "15 girls" does not. Articles,
@@ -216,7 +217,8 @@ def _is_same_word(word: str, other: str) -> bool:
     return re.match(letters_in_order, long) is not None
 
 
-# By stem; a filler means nothing. An abbreviation such as "min" may mean a unit or another word, see `_is_same_word`.
+# The meaning of a word by its stem; a filler means nothing. An abbreviation such as "min" may mean a unit or another
+# word, see `_is_same_word`.
 MEANINGS: dict[str, str] = {}
 for _dimension, _size, unit_names in UNIT_TABLE:
     unit_word = _stem(max(unit_names, key=len))

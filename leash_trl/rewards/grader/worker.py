@@ -42,7 +42,8 @@ def _verdict_and_failure(answer: str | None, gold: str) -> tuple[bool | None, st
     try:
         # Without an answer, the case asks whether math-verify can read the reference answer.
         is_equal = bool(parse_with_math_verify(gold)) if answer is None else are_equivalent(answer, gold)
-    # Earlier cases may have left too little memory, so a fresh process tries again.
+    # Earlier cases may have left too little memory, so this process ends. The next turn of the pool, if any, tries the
+    # case in a fresh process.
     except MemoryError:
         os._exit(1)
     # No answer may end a training run.
