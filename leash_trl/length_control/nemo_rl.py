@@ -7,6 +7,7 @@ import torch
 
 from leash_trl.length_control import LengthControl, Rollouts
 from leash_trl.length_control.dual import clipped
+from leash_trl.length_control.fields import is_number
 
 
 class Band(NamedTuple):
@@ -38,16 +39,17 @@ def band_of(value: Any, name: str) -> Band | None:
         name (`str`): Name of the value for the error message.
 
     Raises:
-        `ValueError`: If `b` is not above `a`, `a` is negative, or the factor `f` is not from 0 to 1. A band that lacks
-            one of them raises `KeyError`.
+        `ValueError`: If `a`, `b` and `f` are not all numbers, `b` is not above `a`, `a` is negative, or the factor `f`
+            is not from 0 to 1.
     """
     # NeMo-RL's data has bands such as {"total": {"a": 18000, "b": 24000, "f": 0.9}}.
     if isinstance(value, Mapping):
         value = value.get("total", value)
     if _is_missing(value):
         return None
-    band = Band(value["a"], value["b"], value["f"])
-    if not (0 <= band.a < band.b and 0 <= band.f <= 1):
+    has_numbers = isinstance(value, Mapping) and all(is_number(value.get(key)) for key in Band._fields)
+    band = Band(value["a"], value["b"], value["f"]) if has_numbers else None
+    if band is None or not (0 <= band.a < band.b and 0 <= band.f <= 1):
         raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
     return band
 

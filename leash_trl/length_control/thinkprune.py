@@ -40,6 +40,10 @@ class ThinkPrune(LengthControl):
         # Generation limit in tokens by the number of policy updates from which on it applies. Keys from JSON and the
         # command line are strings.
         self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
+        if 0 not in self.stages or min(self.stages.values()) < 1:
+            raise ValueError(
+                f"stages is {self.stages}, but must have limits of at least 1 token, the first after 0 updates"
+            )
         if self.suffix and "{limit}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must contain {{limit}} or be ""')
 

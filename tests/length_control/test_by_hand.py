@@ -172,6 +172,13 @@ def test_thinkprunes_limit_and_prompt_follow_the_stages():
         method.step()
 
 
+@pytest.mark.parametrize("stages", [{}, {180: 3000}, {0: 4000, 180: 0}], ids=str)
+def test_thinkprunes_stages_begin_at_the_first_update_and_have_room(stages):
+    with pytest.raises(ValueError, match="stages") as error:
+        ThinkPrune(stages=stages)
+    assert "\n" not in str(error.value)
+
+
 def test_thinkprunes_prompt_states_the_limit_of_the_run_if_it_is_lower():
     assert ThinkPrune().prompt_suffix(None, 512) == " The output should be within 512 tokens."
     assert ThinkPrune(suffix="").prompt_suffix(512.0, math.inf) == ""

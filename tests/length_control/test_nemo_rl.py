@@ -34,7 +34,17 @@ def test_a_row_may_have_no_band(value):
     assert band_of(value, "band") is None
 
 
-@pytest.mark.parametrize("value", [{"a": 9, "b": 9, "f": 0.5}, {"total": {"a": 9, "b": 10, "f": 2.0}}], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": 9, "b": 9, "f": 0.5},
+        {"total": {"a": 9, "b": 10, "f": 2.0}},
+        {"a": 9, "f": 0.5},
+        {"a": "9", "b": 10, "f": 0.5},
+        18000,
+    ],
+    ids=str,
+)
 def test_what_is_no_band_is_refused_in_a_line_that_names_it(value):
     with pytest.raises(ValueError, match=r"column_of_bands of row 1 is ") as error:
         NemoRL(profile_band_column="column_of_bands").check_columns({"column_of_bands": [BAND, value]})
