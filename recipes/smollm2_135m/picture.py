@@ -7,8 +7,10 @@ of 60 updates, to_the_end.svg of those of 160, and accuracy_over_tokens.svg of w
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
+from leash_trl.evaluation.intervals import Estimate, mean_share
 from leash_trl.figures import style
 
 
@@ -17,12 +19,13 @@ BLUE, ORANGE, TEAL, PINK, PURPLE, OLIVE = style.COLORS[:6]
 
 
 class Arm(NamedTuple):
-    """Runs of one setting, whose names are `prefix`, a hyphen and a seed, and how their lines look."""
+    """Runs of one setting, whose names are `prefix`, a hyphen and a seed, and how their lines and markers look."""
 
     prefix: str
     label: str
     color: str
     linestyle: str
+    marker: str
 
 
 class Picture(NamedTuple):
@@ -35,52 +38,24 @@ class Picture(NamedTuple):
     arms: tuple[Arm, ...]
 
 
+ARMS_OF_60_UPDATES = (
+    Arm("none", "no penalty", BLUE, "--", "o"),
+    Arm("leash", "LEASH", ORANGE, "-", "s"),
+    Arm("predictive-55", "LEASH-Predictive", TEAL, "-.", "^"),
+)
+ARMS_OF_160_UPDATES = (
+    Arm("none", "no penalty", BLUE, "--", "o"),
+    Arm("leash", "LEASH, 40", ORANGE, "-", "s"),
+    Arm("predictive-40", "LEASH-Predictive, 40", TEAL, "-.", "^"),
+    Arm("both_sides-40", "both sides of 40", PINK, "-", "v"),
+    Arm("both_sides-60", "both sides of 60", PURPLE, "-", "D"),
+    Arm("checking-20", "20 tokens of checks", OLIVE, "--", "P"),
+)
 PICTURES = (
-    Picture(
-        "half_the_tokens.svg",
-        updates=60,
-        window=10,
-        targets=(40, 55),
-        arms=(
-            Arm("none", "no penalty", BLUE, "--"),
-            Arm("leash", "LEASH", ORANGE, "-"),
-            Arm("predictive-55", "LEASH-Predictive", TEAL, "-."),
-        ),
-    ),
-    Picture(
-        "to_the_end.svg",
-        updates=160,
-        window=20,
-        targets=(40, 60),
-        arms=(
-            Arm("none", "no penalty", BLUE, "--"),
-            Arm("leash", "LEASH", ORANGE, "-"),
-            Arm("predictive-40", "LEASH-Predictive", TEAL, "-."),
-            Arm("both_sides-40", "both sides of 40", PINK, "-"),
-            Arm("both_sides-60", "both sides of 60", PURPLE, "-"),
-        ),
-    ),
+    Picture("half_the_tokens.svg", updates=60, window=10, targets=(40, 55), arms=ARMS_OF_60_UPDATES),
+    Picture("to_the_end.svg", updates=160, window=20, targets=(40, 60), arms=ARMS_OF_160_UPDATES),
 )
-
-
-class Ends(NamedTuple):
-    """Where the runs of one setting end: their rows in held_out.csv are `prefix-SEED after 160`."""
-
-    prefix: str
-    label: str
-    color: str
-    marker: str
-
-
-ENDS = (
-    Ends("none", "no penalty", BLUE, "o"),
-    Ends("leash", "LEASH, 40", ORANGE, "s"),
-    Ends("predictive-40", "LEASH-Predictive, 40", TEAL, "^"),
-    Ends("both_sides-40", "both sides of 40", PINK, "v"),
-    Ends("both_sides-60", "both sides of 60", PURPLE, "D"),
-    Ends("checking-20", "20 tokens of checks", OLIVE, "P"),
-)
-NUM_STORIES = 512
+NUM_STORIES = 512  # of an accuracy in held_out.csv
 
 
 class Panel(NamedTuple):
@@ -133,39 +108,47 @@ def draw(curves: pd.DataFrame, held_out: pd.DataFrame, picture: Picture) -> None
         frameon=False,
         fontsize=style.LABEL_SIZE,
     )
-    accuracy.set_ylim(0.4, 1.0)
+    accuracy.set_ylim(0.3, 1.0)
     accuracy.set_xlabel(f"policy updates (running mean over {picture.window} batches; a line per seed)")
     figure.set_label(". ".join(descriptions))
     style.write_figure(figure, HERE / picture.file)
 
 
 def draw_ends(held_out: pd.DataFrame) -> None:
-    """Draws accuracy over tokens where the runs of 160 updates end, with the error of an accuracy over stories."""
+    """Draws accuracy over tokens where the runs of 160 updates end, with intervals over stories."""
     figure, (axis,) = style.new_figure(style.NARROW_INCHES, 4.2)
     before = held_out.loc["warm start"]
     axis.plot(before["tokens"], before["accuracy"], color="black", marker="X", linestyle="", label="before training")
     descriptions = [f"before training {before['accuracy']:.2f} at {before['tokens']:.0f}"]
-    for ends in ENDS:
-        points = held_out[held_out.index.str.fullmatch(rf"{ends.prefix}-\d+ after 160")]
-        errors = 1.96 * (points["accuracy"] * (1 - points["accuracy"]) / NUM_STORIES) ** 0.5
+    for arm in ARMS_OF_160_UPDATES:
+        ends = held_out[held_out.index.str.fullmatch(rf"{arm.prefix}-\d+ after 160")]
+        intervals = [accuracy_interval(accuracy) for accuracy in ends["accuracy"]]
+        below = ends["accuracy"] - [interval.low for interval in intervals]
+        above = [interval.high for interval in intervals] - ends["accuracy"]
         axis.errorbar(
-            points["tokens"],
-            points["accuracy"],
-            yerr=errors,
-            color=ends.color,
-            marker=ends.marker,
+            ends["tokens"],
+            ends["accuracy"],
+            yerr=[below, above],
+            color=arm.color,
+            marker=arm.marker,
             linestyle="",
             elinewidth=0.8,
-            label=ends.label,
+            label=arm.label,
         )
-        results = [f"{point.accuracy:.2f} at {point.tokens:.0f}" for point in points.itertuples()]
-        descriptions.append(f"{ends.label} {', '.join(results)}")
+        results = [f"{end.accuracy:.2f} at {end.tokens:.0f}" for end in ends.itertuples()]
+        descriptions.append(f"{arm.label} {', '.join(results)}")
     style.draw_legend_above(axis)
     axis.set_xlim(0, 140)
     axis.set_xlabel("tokens per answer, held out (a marker per seed)")
     axis.set_ylabel("accuracy, 95 % interval over stories")
     figure.set_label(f"Accuracy and tokens after 160 updates: {'; '.join(descriptions)}")
     style.write_figure(figure, HERE / "accuracy_over_tokens.svg")
+
+
+def accuracy_interval(accuracy: float) -> Estimate:
+    """Returns an accuracy over the held-out stories, one sample each, with its interval."""
+    is_correct = np.arange(NUM_STORIES) < round(accuracy * NUM_STORIES)
+    return mean_share(is_correct.astype(float))
 
 
 def main() -> None:
