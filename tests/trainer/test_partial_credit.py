@@ -187,3 +187,11 @@ def test_a_batch_without_any_correctness_is_said_once_where_the_method_needs_it(
     (line,) = [record.getMessage() for record in caplog.records if "correctness_func" in record.getMessage()]
     assert named in line
     assert "\n" not in line
+
+
+def test_a_batch_without_any_reward_is_not_put_down_to_correctness_func(make_trainer, caplog):
+    def returns_none(completions, **kwargs):
+        return [None] * len(completions)
+
+    make_trainer(returns_none, length_control="drpo", target_length=None, max_steps=1).train()
+    assert not [record for record in caplog.records if "correctness_func" in record.getMessage()]
