@@ -15,7 +15,7 @@ from leash_trl.figures import style
 
 
 HERE = Path(__file__).parent
-BLUE, ORANGE, TEAL, PINK, PURPLE, OLIVE = style.COLORS[:6]
+BLUE, ORANGE, TEAL, PINK, PURPLE, OLIVE, GREEN = style.COLORS[:7]
 
 
 class Arm(NamedTuple):
@@ -50,6 +50,7 @@ ARMS_OF_160_UPDATES = (
     Arm("both_sides-40", "both sides of 40", PINK, "-", "v"),
     Arm("both_sides-60", "both sides of 60", PURPLE, "-", "D"),
     Arm("checking-20", "20 tokens of checks", OLIVE, "--", "P"),
+    Arm("floor-40", "40 with a floor", GREEN, "-", "X"),
 )
 PICTURES = (
     Picture("half_the_tokens.svg", updates=60, window=10, targets=(40, 55), arms=ARMS_OF_60_UPDATES),
@@ -75,7 +76,7 @@ PANELS = (
 
 def draw(curves: pd.DataFrame, held_out: pd.DataFrame, picture: Picture) -> None:
     """Draws tokens and accuracy over the updates, with the held-out results of each arm above."""
-    figure, axes = style.new_figure(style.NARROW_INCHES, 5.4, rows=2)
+    figure, axes = style.new_figure(style.NARROW_INCHES, 6.0, rows=2)
     after = held_out.rename(index=lambda run: run.removesuffix(f" after {picture.updates}"))
     descriptions = []
     for axis, panel in zip(axes, PANELS, strict=True):
@@ -86,7 +87,8 @@ def draw(curves: pd.DataFrame, held_out: pd.DataFrame, picture: Picture) -> None
             for run in runs:
                 by_step = curves[curves["run"] == run].set_index("step")[panel.training_column]
                 means = by_step.rolling(picture.window).mean().dropna()
-                axis.plot(means.index, means, color=arm.color, linestyle=arm.linestyle, label=arm.label, linewidth=1.8)
+                label = arm.label if run == runs[0] else "_"  # a legend leaves out what begins with an underscore
+                axis.plot(means.index, means, color=arm.color, linestyle=arm.linestyle, label=label, linewidth=1.8)
             numbers = [panel.number_format.format(after.loc[run, panel.held_out_column]) for run in runs]
             results.append(f"{arm.label} {', '.join(numbers)}")
         lines = ["; ".join(results[start : start + 2]) for start in range(0, len(results), 2)]
@@ -98,17 +100,8 @@ def draw(curves: pd.DataFrame, held_out: pd.DataFrame, picture: Picture) -> None
         tokens.axhline(target, color="black", linestyle=":", linewidth=1.2)
         tokens.text(picture.window, target - 1, f"target {target}", fontsize=style.LABEL_SIZE, va="top")
     tokens.set_ylim(0, 140)
-    handles, labels = accuracy.get_legend_handles_labels()
-    handle_by_label = dict(zip(labels, handles, strict=True))  # one line of each arm
-    accuracy.legend(
-        handle_by_label.values(),
-        handle_by_label.keys(),
-        loc="lower right",
-        ncols=3,
-        frameon=False,
-        fontsize=style.LABEL_SIZE,
-    )
-    accuracy.set_ylim(0.3, 1.0)
+    style.draw_legend_above(accuracy)
+    accuracy.set_ylim(0.4, 1.0)
     accuracy.set_xlabel(f"policy updates (running mean over {picture.window} batches; a line per seed)")
     figure.set_label(". ".join(descriptions))
     style.write_figure(figure, HERE / picture.file)
@@ -118,7 +111,7 @@ def draw_ends(held_out: pd.DataFrame) -> None:
     """Draws accuracy over tokens where the runs of 160 updates end, with intervals over stories."""
     figure, (axis,) = style.new_figure(style.NARROW_INCHES, 4.2)
     before = held_out.loc["warm start"]
-    axis.plot(before["tokens"], before["accuracy"], color="black", marker="X", linestyle="", label="before training")
+    axis.plot(before["tokens"], before["accuracy"], color="black", marker="*", linestyle="", label="before training")
     descriptions = [f"before training {before['accuracy']:.2f} at {before['tokens']:.0f}"]
     for arm in ARMS_OF_160_UPDATES:
         ends = held_out[held_out.index.str.fullmatch(rf"{arm.prefix}-\d+ after 160")]
