@@ -54,7 +54,7 @@ class Arm:
             evaluations.
 
     Raises:
-        `ValueError`: If an arm that is not trained has `evals`, if the label is `base`, or if a seed is set.
+        `ValueError`: If an arm that is not trained has `evals`, if name or label is `base`, or if a seed is set.
     """
 
     name: str
@@ -71,10 +71,10 @@ class Arm:
             raise ValueError(
                 f"{self.where}: evals is {self.evals!r}, but the arm is not trained; set the options of the arm itself"
             )
-        if self.label == BASE:
+        if BASE in (self.name, self.label):
             raise ValueError(
-                f"{self.where}: label is {BASE!r}, which in table and figure is the model before training, evaluated "
-                "in every comparison; give the arm another label"
+                f"{self.where}: {BASE!r} is the model before training, which every comparison evaluates, in folder, "
+                "table and figure; give the arm another name and label"
             )
         check_no_seed(self.where, self.fields, self.grid, *self.evals.values())
 

@@ -227,8 +227,10 @@ def warn_of_no_thinking(lengths: Sequence[float], markers: ThinkingMarkers) -> N
     """Warns if some completions have no thinking, although the length of the thinking is controlled."""
     # the length in thinking tokens is 0 exactly where a completion has no thinking
     if not all(lengths):
+        # An end without a slash has no start, and only the end shows that there was thinking.
+        lacking = f"no {markers.end!r}" if markers.start is None else f"neither {markers.start!r} nor {markers.end!r}"
         warnings.warn(
-            f"length_of is 'thinking', but some completions have neither {markers.start!r} nor {markers.end!r}, so "
-            "their length is 0; let the chat template open the thinking, or set thinking_end",
+            f"length_of is 'thinking', but some completions have {lacking}, so their length is 0; let the chat "
+            "template open the thinking, or set thinking_end",
             stacklevel=2,
         )

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, SamplingSettings
@@ -226,10 +226,18 @@ STRATEGIES: dict[str, type[DecodingStrategy]] = {
 
 
 def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
-    """Returns a strategy by its name and parameters.
+    """Returns a strategy by its name and parameters; raises `ValueError` if it has no parameter of one of the names.
 
     Example:
         >>> make_strategy("budget_forcing", max_thinking_tokens=1000).max_thinking_tokens
         1000
     """
-    return STRATEGIES[name](**parameters)
+    strategy = STRATEGIES[name]
+    known = [parameter.name for parameter in fields(strategy) if parameter.name != "name"]
+    for parameter in parameters:
+        if parameter not in known:
+            raise ValueError(
+                f"decoding_kwargs has {parameter!r}, but decoding {name!r} has "
+                f"{', '.join(known) or 'no parameters'}; correct or remove it"
+            )
+    return strategy(**parameters)

@@ -265,6 +265,8 @@ def refusal(tmp_path, capsys, monkeypatch):
             "a-target_length-10",
         ),
         ({"arms": {"base": {}}}, "model before training"),
+        # the folder of its runs would hold the evaluation of the base
+        ({"arms": {"base": {"label": "untouched"}}}, "model before training"),
         ({"arms": {"x": {"train": False}}}, "leash eval"),
         ({"eval": {"seed": 123}}, "seed is 123"),
         ({"base": {**FIELDS, "dataset_name": None, "datasets": [{"path": "json"}]}}, "benchmarks"),

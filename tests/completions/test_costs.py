@@ -90,10 +90,12 @@ def test_what_is_no_cost(length_of):
     assert is_one_line(caught, "length_of", length_of)
 
 
-def test_completions_without_thinking_are_warned_of_where_it_is_controlled(recwarn):
-    warn_of_no_thinking([6, 0], ThinkingMarkers("[/THINK]"))
+@pytest.mark.parametrize(("end", "named"), [("[/THINK]", ["'[THINK]'", "'[/THINK]'"]), ("###", ["'###'"])])
+def test_completions_without_thinking_are_warned_of_where_it_is_controlled(end, named, recwarn):
+    warn_of_no_thinking([6, 0], ThinkingMarkers(end))
     warn_of_no_thinking([6, 1], ThinkingMarkers())
     (line,) = [str(warning.message) for warning in recwarn]
     assert "length_of" in line
-    assert "'[/THINK]'" in line
+    assert all(text in line for text in named)
+    assert "None" not in line  # an end without a slash has no start
     assert "\n" not in line
