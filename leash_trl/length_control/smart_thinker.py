@@ -5,8 +5,11 @@ import torch
 from leash_trl.length_control import LengthControl, Paper, Rollouts, mean_and_std
 
 
-# In tokens, added to the denominator of the coefficient, as in the release; and the least difference of two variances
-# of lengths that counts as a difference.
+# Two variances of lengths are taken as equal if they differ by less than this share of the squared mean length. It is
+# above the rounding error of a variance in float64, and does not depend on the unit of the lengths.
+EQUAL_VARIANCES = 1e-12
+# Share of the longest excess that is added to the denominator of the coefficient, so that rounding leaves no correct
+# answer below the mean of its group.
 TINY = 1e-6
 
 
@@ -41,7 +44,7 @@ def optimal_lengths(lengths: torch.Tensor, is_correct: torch.Tensor) -> torch.Te
     weighted_P1 = correct_variances_P1 * means_P1 - variances_P1 * correct_means_P1
     peaks_P1 = weighted_P1 / (correct_variances_P1 - variances_P1)
     # The extremum is a maximum only if the lengths of correct answers vary less than those of all answers.
-    has_peak_P1 = variances_P1 - correct_variances_P1 >= TINY
+    has_peak_P1 = variances_P1 - correct_variances_P1 > EQUAL_VARIANCES * means_P1**2
     return peaks_P1.clamp(shortest_P1, longest_P1).where(has_peak_P1, shortest_P1)
 
 
@@ -66,6 +69,7 @@ class SmartThinker(LengthControl):
     Differs: if the variances of the lengths of all and of correct answers are equal, the release takes the longest
     length of the prompt for $l^{opt}$ if correct answers are shorter than the mean, and the shortest otherwise; here,
     it is the shortest in both cases. Unscorable completions, which the release does not have, are left out. The
+    release adds 1e-6 tokens to the denominator of $\Lambda$; here, it is a millionth of the longest excess. The
     release divides advantages by the standard deviation of the group; here, `scale_rewards` applies.
     """
 
@@ -93,7 +97,8 @@ class SmartThinker(LengthControl):
         # all completions of a prompt have its solve rate, so one column is enough
         error_rates_P1 = 1.0 - rollouts.by_group(rollouts.solve_rates)[:, :1]
         # Lambda, the penalty per token of excess with which the longest correct answer earns the mean of its group
-        coefficients_P1 = error_rates_P1 / (longest_excess_P1 - mean_excess_P1 + TINY)
-        # Without wrong answers, or without a solve rate, there is no penalty.
-        penalties_PG = coefficients_P1.where(error_rates_P1 > 0, 0.0) * excess_PG
+        coefficients_P1 = error_rates_P1 / ((1 + TINY) * longest_excess_P1 - mean_excess_P1)
+        # There is no penalty without a wrong answer, a solve rate, or a correct answer that is too long.
+        has_penalty_P1 = (error_rates_P1 > 0) & (longest_excess_P1 > 0)
+        penalties_PG = coefficients_P1.where(has_penalty_P1, 0.0) * excess_PG
         return self.base_rewards(rollouts) - penalties_PG.flatten()

@@ -72,14 +72,14 @@ CASES = {
     "smart_thinker": (
         SmartThinker(),
         toy_rollouts([1, 1, -1, -1, 1, 1, 1, 1], [100, 200, 300, 400, 10, 20, 30, 40], num_generations=4),
-        [1, 1 - 75 * 0.5 / (75 - 18.75 + 1e-6), 0, 0, 1, 1, 1, 1],
+        [1, 1 - 75 * 0.5 / (75 * (1 + 1e-6) - 18.75), 0, 0, 1, 1, 1, 1],
     ),
     # sigma_c^2 = 100^2 is above sigma^2, so l_opt is the shortest, 100; e = 0, 200, 0 without the unscorable one,
     # Lambda = (1/3) / (200 - 200/3)
     "smart_thinker, spread": (
         SmartThinker(),
         toy_rollouts([1, 1, 0, NAN], [100, 300, 200, 900]),
-        [1, 1 - 200 / 3 / (200 - 200 / 3 + 1e-6), 0, NAN],
+        [1, 1 - 200 / 3 / (200 * (1 + 1e-6) - 200 / 3), 0, NAN],
     ),
     "cosine, own maximum": (Cosine(max_length=200, exceeded=None), toy_rollouts([1], [100], limit=100), [1.5]),
     # by default the punishment grows over the last fifth of the limit: 1, -1 - 15 / 20, unscorable, 1 - 1
@@ -123,6 +123,14 @@ def test_smart_thinker_never_pushes_a_correct_answer_below_the_mean_of_its_group
     assert score.advantages[batch.is_correct].min() >= 0
     is_pressed = score.penalty > 0
     assert is_pressed[batch.is_correct].double().mean() > 0.3
+
+
+def test_smart_thinker_does_not_depend_on_the_unit_of_the_cost():
+    rewards = [1, 1, -1, -1, 1, -1, 1, 1]
+    lengths = [100, 200, 300, 400, 5, 7, 5, 5]
+    in_tokens = toy_rollouts(rewards, lengths, num_generations=4)
+    in_dollars = toy_rollouts(rewards, [length * 1e-6 for length in lengths], num_generations=4)
+    close(SmartThinker().shaped_rewards(in_dollars), SmartThinker().shaped_rewards(in_tokens), rtol=1e-9)
 
 
 def test_deviations_have_the_releases_epsilon_added():
