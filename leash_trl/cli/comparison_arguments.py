@@ -17,6 +17,8 @@ from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
 REWARD_FIELDS = ("reward_funcs", "reward_weights", "correctness_func")
+# options of evaluation that differ between the runs of a comparison
+OPTIONS_OF_COMPARE = ("model_name_or_path", "revision", "label", "output_dir")
 
 
 def evaluation_options(
@@ -49,9 +51,12 @@ def evaluation_options(
         settings.update(prompt_options(script_args, training_args))
         settings["thinking_end"] = recipe.get("thinking_end")
     settings.update(CommandParser([EvalArguments], prog="leash eval").parse_recipe(options, where))
+    for name in OPTIONS_OF_COMPARE:
+        if name in settings:
+            raise UserError(f"{where}: {name} is {settings[name]!r}, but leash compare sets it; remove it")
     evaluation = {name: value for name, value in settings.items() if value is not None}
     # This raises if a value is wrong. The result is not used: model and folder differ between runs, and are empty.
-    fill_dataclass(EvalArguments, {**evaluation, "model_name_or_path": "", "output_dir": ""})
+    fill_dataclass(EvalArguments, {**evaluation, "model_name_or_path": "", "output_dir": ""}).sampling_plan()
     return evaluation
 
 

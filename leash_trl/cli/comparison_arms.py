@@ -12,7 +12,7 @@ from leash_trl.cli.arguments import load_recipe
 from leash_trl.cli.comparison_arguments import evaluation_options, prompt_endings_of
 from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.cli.training_arguments import training_parser
-from leash_trl.comparison.run import BASE, ComparedRun, PromptEndings
+from leash_trl.comparison.run import BASE, ComparedRun, LengthRequest, PromptEndings
 from leash_trl.model_paths import model_path
 from leash_trl.saved_recipe import recipe_of_model
 
@@ -54,7 +54,8 @@ class Arm:
             evaluations.
 
     Raises:
-        `ValueError`: If an arm that is not trained has `evals`, if name or label is `base`, or if a seed is set.
+        `ValueError`: If `evals` does not have options by name, or the arm is not trained and has `evals`, if name or
+            label is `base`, or if a seed is set.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Arm:
     evals: dict[str, Fields] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._check_evals()
         if self.evals and not self.train:
             raise ValueError(
                 f"{self.where}: evals is {self.evals!r}, but the arm is not trained; set the options of the arm itself"
@@ -77,6 +79,15 @@ class Arm:
                 "table and figure; give the arm another name and label"
             )
         check_no_seed(self.where, self.fields, self.grid, *self.evals.values())
+
+    def _check_evals(self) -> None:
+        """Raises `ValueError` unless `evals` has options for names that can be parts of file names."""
+        names_options = isinstance(self.evals, dict) and all(isinstance(value, dict) for value in self.evals.values())
+        if not names_options or any("/" in str(name) for name in self.evals):
+            raise ValueError(
+                f"{self.where}: evals is {self.evals!r}, but must have options of leash eval for each name, and names "
+                "without a slash, such as {forced: {decoding: budget_forcing}}"
+            )
 
 
 @dataclass(frozen=True)
@@ -351,17 +362,21 @@ def set_field(recipe: Fields, name: str, value: Any) -> None:
 
 
 def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
-    """Raises `ValueError` if two points would have the same folder or the same row of the table."""
+    """Raises `ValueError` if two points, or evaluations of them with other options, would have the same folder or the
+    same row of the table."""
     taken: set[str] = set()  # the names of points, which are also their folders, and the rows
     for point in points:
-        # The table shows label, target and the values of the grid, so these must tell rows apart.
-        row = repr((point.label, point.recipe.get("target_length"), point.grid_values))
-        if point.arm in taken or row in taken:
-            raise ValueError(
-                f"{comparison.path}: {point.arm!r} has the same name as another arm, or the same label "
-                f"{point.label!r}, target and grid values; rename one"
-            )
-        taken.update([point.arm, row])
+        for request in (LengthRequest(variant=variant) for variant in (None, *point.variants)):
+            name = request.name_with_variant(point.arm)
+            label = request.name_with_variant(point.label)
+            # The table shows label, target and the values of the grid, so these must tell rows apart.
+            row = repr((label, point.recipe.get("target_length"), point.grid_values))
+            if name in taken or row in taken:
+                raise ValueError(
+                    f"{comparison.path}: {name!r} has the same name as another arm, or the same label {label!r}, "
+                    "target and grid values; rename one"
+                )
+            taken.update([name, row])
 
 
 class ArmSettings(NamedTuple):

@@ -251,9 +251,16 @@ class ComparedRun:
                 # The values of digests mean nothing to a reader; their names are such as "the code of my_rewards".
                 if file_name == DIGESTS_FILE:
                     change = f"{name} changed"
+                # If an option of an evaluation changed, the model can stay.
+                evaluations = self._evaluations_with(file_name)
+                to_remove = " and ".join([file_name, *evaluations]) if evaluations else "it"
                 raise TrainingError(
-                    f"{self.folder} holds another run: {change}; remove it or choose another output_dir"
+                    f"{self.folder} holds another run: {change}; remove {to_remove}, or choose another output_dir"
                 )
+
+    def _evaluations_with(self, file_name: str) -> list[str]:
+        """Returns the folders of the evaluations whose options are in a file of this name."""
+        return [name for name, request in self.requests.items() if self.evaluation_file(request.variant) == file_name]
 
     def commands(self, num_devices: int) -> Iterator[list[str]]:
         """Yields the commands that train the model, unless there is a final model, and make all evaluations, as

@@ -28,8 +28,10 @@ def prompt_completion_row(
     tokenizer: "PreTrainedTokenizerBase",
     thinking_end: str,
     chat_template_kwargs: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Returns a row in TRL's prompt-completion format, which `trl sft` turns into the tokens that the model generated.
+) -> dict[str, Any] | None:
+    """Returns a row in TRL's prompt-completion format, which `trl sft` turns into the tokens that the model read and
+    generated, up to white space, with the token that ends the completion; `None` if the chat template writes other
+    text, for example without the thinking.
 
     If the chat template ends the prompt with a text that opens the thinking, this text becomes part of the completion,
     since the template does not write it before an assistant message.
@@ -38,24 +40,29 @@ def prompt_completion_row(
         prompt (`str` or `list[dict]`): Text, or messages, as the model was asked.
         text (`str`): Completion of the model.
         thinking_end (`str`): Text that ends the thinking.
-        chat_template_kwargs (`Mapping`): Arguments of the chat template, which the row keeps for TRL.
+        chat_template_kwargs (`Mapping`): Arguments of the chat template, which the row keeps for TRL. The model was
+            asked without those that are `None`.
 
-    Raises:
-        `ValueError`: If the chat template leaves a part of the completion out, such as its thinking.
+    Returns:
+        `dict[str, Any]`: `prompt` and `completion`; `chat_template_kwargs` if there are any; `num_tokens`, the tokens
+        of prompt and completion.
     """
     if isinstance(prompt, str):
-        return {"prompt": prompt, "completion": text}
-    options: dict[str, Any] = {"tokenize": False, **chat_template_kwargs}
+        # TRL appends the token that ends the completion.
+        return {"prompt": prompt, "completion": text, "num_tokens": len(tokenizer.encode(prompt + text)) + 1}
+    asked_with = {name: value for name, value in chat_template_kwargs.items() if value is not None}
     # the text after which the model generated the completion
-    prompt_text = str(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, **options))
+    prompt_text = str(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **asked_with))
     message = {"role": "assistant", "content": opening_of_thinking(prompt_text, thinking_end) + text}
     # the text on which TRL will train
-    trained_text = str(tokenizer.apply_chat_template([*prompt, message], **options))
-    check_whole_in(trained_text, message["content"])
+    trained_text = str(tokenizer.apply_chat_template([*prompt, message], tokenize=False, **chat_template_kwargs))
+    if not has_one_more_token(trained_text, prompt_text + text, tokenizer):
+        return None
     row: dict[str, Any] = {"prompt": prompt, "completion": [message]}
     # TRL passes the arguments in this column to the chat template.
     if chat_template_kwargs:
         row["chat_template_kwargs"] = dict(chat_template_kwargs)
+    row["num_tokens"] = len(tokenizer.encode(trained_text, add_special_tokens=False))
     return row
 
 
@@ -67,14 +74,12 @@ def opening_of_thinking(prompt_text: str, thinking_end: str) -> str:
     return prompt_text[prompt_text.rindex(markers.start) :]
 
 
-def check_whole_in(trained_text: str, completion: str) -> None:
-    """Raises `ValueError` if a text that a chat template rendered lacks a part of a completion. Some templates remove
-    the thinking; others change the blanks around it, which does no harm."""
-    if without_blanks(completion) not in without_blanks(trained_text):
-        raise ValueError(
-            f"chat_template leaves out a part of the completion {completion!r:.99}, perhaps its thinking, which would "
-            "not be learned; set a template that writes all of an assistant message"
-        )
+def has_one_more_token(trained_text: str, generated_text: str, tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """Returns whether a text that a chat template wrote is the generated text and one token that ends it. White space,
+    which some templates change, is not compared."""
+    trained, generated = without_blanks(trained_text), without_blanks(generated_text)
+    ids_of_rest = tokenizer.encode(trained.removeprefix(generated), add_special_tokens=False)
+    return trained.startswith(generated) and len(ids_of_rest) == 1
 
 
 def without_blanks(text: str) -> str:

@@ -142,9 +142,9 @@ class Leash(LengthControl):
             Accuracy ends near the floor and may be below it for a time. With `multiplier_per`, the floor applies to
             each value of the column separately.
         release_share (`float`): Share of the run's policy updates, in [0, 1], with a smaller penalty at the end of the
-            run, rounded to whole updates; 0 for none. In these updates, `release_factor` times lambda applies, and
-            lambda itself is not updated, since it would rise to make up for the factor. An accuracy floor goes on
-            adapting.
+            run, rounded to whole updates, but at least one; 0 for none. `release_factor` times lambda applies to the
+            completions that are generated in these updates, and lambda itself is not updated, since it would rise to
+            make up for the factor. An accuracy floor goes on adapting.
         release_factor (`float`): Factor, in [0, 1], of a positive or negative lambda in these updates.
     """
 
@@ -285,8 +285,8 @@ class Leash(LengthControl):
         return None
 
     def begin_update(self, num_done: int, num_updates: int) -> None:
-        num_released = round(self.release_share * num_updates)
-        self.is_released = num_released > 0 and num_done >= num_updates - num_released
+        num_released = max(1, round(self.release_share * num_updates))
+        self.is_released = self.release_share > 0 and num_done >= num_updates - num_released
 
     def observe(self, rollouts: Rollouts) -> None:
         lengths = rollouts.lengths.double().tolist()

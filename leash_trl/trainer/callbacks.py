@@ -91,8 +91,8 @@ class DualStepCallback(TrainerCallback):
         dependent = self.method.needs_correctness()  # such as "min_accuracy"
         if has_rewards and dependent and not knows_correctness:
             logger.warning_once(
-                f"correctness_func returned None for every completion of a batch, so {dependent} ignores the batch; "
-                "return a number"
+                f"correctness_func returned None for every completion of a batch, so {dependent} has "
+                "nothing to act on in the batch; return a number"
             )
         self._lacks_rewards = all(self.method.base_rewards(part).isnan().all() for part in parts)
         if self._lacks_rewards:

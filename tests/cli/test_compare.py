@@ -264,6 +264,8 @@ def refusal(tmp_path, capsys, monkeypatch):
             },
             "a-target_length-10",
         ),
+        ({"arms": {"a": {"label": "A", "evals": {"forced": {}}}, "b": {"label": "A, forced"}}}, "A, forced"),
+        ({"arms": {"a": {"label": "A", "evals": {"forced": {}}}, "a, forced": {"label": "B"}}}, "a, forced"),
         ({"arms": {"base": {}}}, "model before training"),
         # the folder of its runs would hold the evaluation of the base
         ({"arms": {"base": {"label": "untouched"}}}, "model before training"),
@@ -293,6 +295,12 @@ def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, conf
         ({"train": False, "num_samples": 1}, "num_samples"),
         ({"train": False, "evals": {"forced": FORCED}}, "evals"),
         ({"evals": {"again": {"seed": 6}}}, "seed is 6"),
+        ({"evals": {"again": {"output_dir": "there"}}}, "output_dir is 'there'"),
+        ({"evals": {"again": {"revision": "main"}}}, "revision is 'main'"),
+        ({"evals": {"again": None}}, "'again': None"),
+        ({"evals": ["again"]}, "evals is ['again']"),
+        ({"evals": {"../again": {}}}, "'../again'"),
+        ({"evals": {"again": {"decoding_kwargs": {"wait": "Hm"}}}}, "'wait'"),
         ({"evals": {"fewer": {"num_samples": 1}}}, "num_samples"),
         ({"length_of": "thinking"}, "length_of is 'completion' in 'leash', but 'thinking' in 'x'"),
         ({"train": False, "length_of": "thinking"}, "eval: {length_of: "),
@@ -508,6 +516,18 @@ def test_a_run_of_other_settings_is_refused_with_the_first_field_that_differs(cl
     base, run = refusals(claimed_runs(max_completion_length=48))
     assert "max_new_tokens is 48, but was 64" in base
     assert "max_completion_length is 48" in run
+
+
+def test_of_an_evaluation_with_other_options_the_model_may_stay(config, tmp_path):
+    def run(**options):
+        planned_run = planned(config(arms={"a": {"evals": {"forced": {**FORCED, **options}}}}), seeds=[5])[0]
+        planned_run.folder = tmp_path
+        return planned_run
+
+    (tmp_path / "eval-forced.yaml").write_text(yaml.safe_dump(run().identifying_files()["eval-forced.yaml"]))
+    (line,) = refusals([run(max_new_tokens=30)])
+    assert "max_new_tokens is 30, but was 64" in line
+    assert "eval-forced.yaml and eval-forced" in line
 
 
 @pytest.mark.parametrize(

@@ -24,45 +24,103 @@ def test_the_shortest_is_right_and_ended_by_itself():
     assert shortest_correct_text([wrong, cut, unknown]) is None
 
 
+MESSAGES = "{% for message in messages %}{{ message.content }}{% endfor %}"
+END = "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"
+OPENED = "{% if add_generation_prompt %}<think>\n{% endif %}"
+
+
+def row_of(template, prompt=PROMPT, **template_kwargs):
+    """The row of the completion `TEXT` with this chat template."""
+    options = {"chat_template": template, **template_kwargs}
+    return prompt_completion_row(prompt, TEXT, gym_tokenizer(), "</think>", options)
+
+
+def written_rows(folder, rows, **record):
+    """What is written for these problems, to each of which the model answered `TEXT`."""
+    samples = [problem(index, completion("7", 5, True, text=TEXT)) for index in range(len(rows))]
+    write_run(folder, {"p": samples}, thinking_end="</think>", **record)
+    arguments = SimpleNamespace(output_dir=folder, model_name_or_path="gym", revision=None)
+    return rows_with_shortest_correct(rows, samples, arguments)
+
+
 def test_prompt_and_completion_are_the_tokens_that_the_model_read_and_wrote():
     tokenizer = gym_tokenizer()
     row = prompt_completion_row(PROMPT, TEXT, tokenizer, "</think>", {})
     learned = tokenizer.apply_chat_template(row["prompt"] + row["completion"], return_dict=False)
     (asked,) = prompt_ids(tokenizer, [PROMPT])
     assert learned == asked + tokenizer.encode(TEXT) + [tokenizer.eos_token_id]
-    assert row.keys() == {"prompt", "completion"}
+    assert row.keys() == {"prompt", "completion", "num_tokens"}
+    assert row["num_tokens"] == len(learned)
 
 
 def test_a_model_without_a_template_learns_text():
-    row = prompt_completion_row("3 +4 = ?", " 7", gym_tokenizer(), "</think>", {})
-    assert row == {"prompt": "3 +4 = ?", "completion": " 7"}
-
-
-def test_a_template_of_the_run_goes_with_the_row_and_one_that_drops_the_thinking_is_refused():
     tokenizer = gym_tokenizer()
-    opened = "{% if add_generation_prompt %}<think>\n{% endif %}"
-    kept = {"chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}" + opened}
-    row = prompt_completion_row(PROMPT, TEXT, tokenizer, "</think>", kept)
-    assert (row["completion"][0]["content"], row["chat_template_kwargs"]) == (f"<think>\n{TEXT}", kept)
-    # as that of R1-Distill does
-    answer_only = "{% for message in messages %}{{ message.content.split('</think>')[-1] }}{% endfor %}"
-    with pytest.raises(ValueError, match="chat_template") as failure:
-        prompt_completion_row(PROMPT, TEXT, tokenizer, "</think>", {"chat_template": answer_only + opened})
-    assert "\n" not in str(failure.value)
+    row = prompt_completion_row("3 +4 = ?", " 7", tokenizer, "</think>", {})
+    num_tokens = len(tokenizer.encode("3 +4 = ? 7")) + 1  # TRL appends the end token
+    assert row == {"prompt": "3 +4 = ?", "completion": " 7", "num_tokens": num_tokens}
+
+
+def test_a_template_of_the_run_goes_with_the_row():
+    template = MESSAGES + END + OPENED
+    row = row_of(template)
+    assert row["completion"][0]["content"] == f"<think>\n{TEXT}"
+    assert row["chat_template_kwargs"] == {"chat_template": template}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        # as that of R1-Distill removes the thinking
+        "{% for message in messages %}{{ message.content.split('</think>')[-1] }}{% endfor %}" + END + OPENED,
+        # as that of Qwen3 writes empty thinking before an answer
+        "{% for message in messages %}"
+        "{% if message.role == 'assistant' %}<think></think>{% endif %}{{ message.content }}{% endfor %}" + END,
+        MESSAGES,  # as that of GLM-4.5, which would not teach the model to end
+        MESSAGES + "{% if not add_generation_prompt %}</think>{{ eos_token }}{% endif %}",
+    ],
+    ids=["removed", "added", "no end", "added at the end"],
+)
+def test_a_completion_that_the_template_changes_is_no_row(template):
+    assert row_of(template) is None
+
+
+def test_problems_whose_completion_the_template_changes_are_left_out_and_counted(tmp_path, capsys):
+    """Here those that begin with a system message."""
+    template = "{% if messages[0].role == 'system' %}<think></think>{% endif %}" + MESSAGES + END
+    asked_so = "{% if add_generation_prompt %}" + MESSAGES + "{% else %}" + template + "{% endif %}"
+    system = [{"role": "system", "content": "Be brief."}, *PROMPT]
+    rows = [{"id": "p0", "prompt": PROMPT}, {"id": "p1", "prompt": system}]
+    written = written_rows(tmp_path, rows, chat_template_kwargs={"chat_template": asked_so})
+    assert [row["id"] for row in written] == ["p0"]
+    assert any(line.startswith("1 ") and "chat_template" in line for line in capsys.readouterr().out.splitlines())
+
+
+def test_columns_that_trl_would_read_are_not_written(tmp_path):
+    row = {"id": "p0", "prompt": PROMPT, "solution": "7", "tools": [{}], "text": "x", "input_ids": [1], "labels": 3}
+    (written,) = written_rows(tmp_path, [row], chat_template_kwargs={})
+    assert written.keys() == {"id", "prompt", "completion", "num_tokens"}
 
 
 def test_a_row_keeps_its_own_arguments_of_the_template_beside_those_of_the_run(tmp_path):
-    messages = "{% for message in messages %}{{ message.content }}{% endfor %}"
     is_asked = "{% if add_generation_prompt and is_thinking %}<think>{% endif %}"
-    samples = [problem(index, completion("7", 5, True, text=TEXT)) for index in range(2)]
-    of_run = {"chat_template": messages + is_asked, "is_thinking": False}
-    write_run(tmp_path, {"p": samples}, chat_template_kwargs=of_run, thinking_end="</think>")
+    of_run = {"chat_template": MESSAGES + END + is_asked, "is_thinking": False}
     rows = [
         {"id": "p0", "prompt": PROMPT, "chat_template_kwargs": {"is_thinking": True, "other": None}},
         {"id": "p1", "prompt": PROMPT, "chat_template_kwargs": None},
     ]
-    arguments = SimpleNamespace(output_dir=tmp_path, model_name_or_path="gym", revision=None)
-    thinking, plain = rows_with_shortest_correct(rows, samples, arguments)
+    thinking, plain = written_rows(tmp_path, rows, chat_template_kwargs=of_run)
     assert thinking["completion"][0]["content"] == f"<think>{TEXT}"
     assert thinking["chat_template_kwargs"] == {**of_run, "is_thinking": True}
     assert (plain["completion"][0]["content"], plain["chat_template_kwargs"]) == (TEXT, of_run)
+
+
+def test_all_rows_have_the_same_arguments_which_trl_passes_to_the_template(tmp_path):
+    """`datasets` reads an argument that only other rows have as None, and TRL cannot pass None for the arguments."""
+    template = MESSAGES + END
+    rows = [
+        {"id": "p0", "prompt": PROMPT, "chat_template_kwargs": {"level": 3}},
+        {"id": "p1", "prompt": PROMPT, "chat_template_kwargs": {}},
+    ]
+    first, second = written_rows(tmp_path, rows, chat_template_kwargs={"chat_template": template})
+    assert first["chat_template_kwargs"] == {"chat_template": template, "level": 3}
+    assert second["chat_template_kwargs"] == {"chat_template": template, "level": None}

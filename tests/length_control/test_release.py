@@ -18,7 +18,9 @@ def released(method, num_done=5):
     return method
 
 
-@pytest.mark.parametrize(("share", "num_updates", "first"), [(0.5, 10, 5), (0.28, 178, 128), (1.0, 3, 0)])
+@pytest.mark.parametrize(
+    ("share", "num_updates", "first"), [(0.5, 10, 5), (0.28, 178, 128), (1.0, 3, 0), (0.05, 6, 5)]
+)
 def test_the_released_updates_are_the_last_share_of_the_run(share, num_updates, first):
     method = Leash(release_share=share)
     is_released = []

@@ -2,6 +2,8 @@
 with their shortest correct completions."""
 
 import json
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +81,7 @@ def main(argv: list[str]) -> None:
     file = folder / (SHORTEST_CORRECT_FILE if arguments.shortest_correct else DATASET_FILE)
     lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in kept]  # str for dates
     write_atomically(file, "".join(lines))
-    print(f"Train on it with {next_command(arguments, file)}; raw generations are in {folder / 'samples'}")
+    print(f"Train on it with {next_command(arguments, file, kept)}; raw generations are in {folder / 'samples'}")
 
 
 def rows_to_keep(arguments: FilterArguments, problems: Dataset, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -117,35 +119,52 @@ def summary_lines(name: str, samples: list[dict[str, Any]], num_samples: int, nu
     return lines
 
 
-def next_command(arguments: FilterArguments, file: Path) -> str:
-    """Returns the command that trains on the file."""
-    if arguments.shortest_correct:
-        model = model_path(arguments.model_name_or_path)
-        return f"trl sft --model_name_or_path {model} --dataset_name {file.parent}"
-    return f"leash train --dataset_name {file}"
+def next_command(arguments: FilterArguments, file: Path, kept: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the command that trains on the file, which has these rows."""
+    if not arguments.shortest_correct:
+        return shlex.join(["leash", "train", "--dataset_name", str(file)])
+    command = ["trl", "sft", "--model_name_or_path", str(model_path(arguments.model_name_or_path))]
+    if arguments.revision is not None:
+        command += ["--model_revision", arguments.revision]
+    # TRL cuts longer rows at 1024 tokens by default, and with them the ends of their completions.
+    longest = max(row["num_tokens"] for row in kept)
+    return shlex.join([*command, "--dataset_name", str(file.parent), "--max_length", str(longest)])
 
 
 def rows_with_shortest_correct(
     rows: list[dict[str, Any]], samples: list[dict[str, Any]], arguments: FilterArguments
 ) -> list[dict[str, Any]]:
     """Returns the rows whose problems have a correct completion that ended by itself, in TRL's prompt-completion
-    format with the shortest such completion. Prints how many of all sampled problems have none.
-
-    Raises:
-        `ValueError`: If the chat template leaves a part of a completion out.
-    """
+    format with the shortest such completion. Prints how many of all sampled problems have none, and how many
+    completions the chat template would change, which are left out."""
     # `run.json` has the settings that were used. Those adopted from the model's training are not in `arguments`.
     run = read_run(arguments.output_dir)
     path = model_path(arguments.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(path, revision=arguments.revision)
     # By the id of the problem; `None` for a problem without a correct completion that ended by itself.
     texts = {problem["id"]: shortest_correct_text(problem["completions"]) for problem in samples}
+    solved_rows = [row for row in rows if texts[row["id"]] is not None]
     complete = []
-    for row in rows:
+    for row, options in zip(solved_rows, options_of_rows(solved_rows, run["chat_template_kwargs"]), strict=True):
         text = texts[row["id"]]
-        if text is not None:
-            options = {**run["chat_template_kwargs"], **template_arguments(row)}
-            complete.append(row | prompt_completion_row(row["prompt"], text, tokenizer, run["thinking_end"], options))
+        trained = prompt_completion_row(row["prompt"], str(text), tokenizer, run["thinking_end"], options)
+        if trained is not None:
+            # Other columns of the problems, such as `tools` or `text`, would be read by TRL.
+            complete.append({"id": row["id"], **trained})
     num_unsolved = sum(text is None for text in texts.values())
     print(f"{num_unsolved} problems have no right completion that ended, and are left out.")
+    num_changed = len(solved_rows) - len(complete)
+    if num_changed:
+        print(
+            f"{num_changed} problems are left out, since chat_template would change their completion, say remove its "
+            "thinking; set a template that writes all of an assistant message and a token that ends it."
+        )
     return complete
+
+
+def options_of_rows(rows: Sequence[Mapping[str, Any]], of_run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the arguments of the chat template for each row: the same names in all rows, with `None` for those that
+    a row does not have, as `datasets` would read them from the file and TRL would pass them on."""
+    options_by_row = [{**of_run, **template_arguments(row)} for row in rows]
+    names = dict.fromkeys(name for options in options_by_row for name in options)
+    return [{name: options.get(name) for name in names} for options in options_by_row]
