@@ -89,6 +89,8 @@ class BudgetForcing(DecodingStrategy):
     `end_thinking` if it stops the thinking.
 
     Thinking of exactly `max_thinking_tokens` is not stopped. EOS ends the thinking as the token `stop_thinking` does.
+    For a model that does not think, set `end_thinking` to "": its whole completion then counts as thinking, and a
+    completion that ends by itself within the budget stays as it is.
     """
 
     name: str = "budget_forcing"
@@ -145,13 +147,12 @@ class BudgetForcing(DecodingStrategy):
             think(going_on, engine, settings, tokens.stop)
         for completion in completions:
             completion.end_thinking(tokens)
-        requests = [
-            completion.request(settings.max_new_tokens - len(completion.response)) for completion in completions
-        ]
-        answers = engine.generate(requests, settings)
-        return [
-            completion.response + answer.token_ids for completion, answer in zip(completions, answers, strict=True)
-        ]
+        going_on = [completion for completion in completions if not completion.is_complete]
+        requests = [completion.request(settings.max_new_tokens - len(completion.response)) for completion in going_on]
+        answers = engine.generate(requests, settings) if requests else []
+        for completion, answer in zip(going_on, answers, strict=True):
+            completion.response += answer.token_ids
+        return [completion.response for completion in completions]
 
 
 class ForcingTokens(NamedTuple):
@@ -173,7 +174,9 @@ class ForcedCompletion:
         tokens_left (`int`): Tokens that are left of the budget.
         response (`list[int]`): Token ids that were generated or inserted so far.
         num_steps (`int`): Number of requests so far, which have different seeds.
+        last_token (`int`): Token that ended the thinking or, if the thinking was cut, the token beyond the budget.
         is_cut (`bool`): Whether the budget, not the model, ended the thinking.
+        is_complete (`bool`): Whether no answer follows the thinking.
     """
 
     prompt_ids: Sequence[int]
@@ -181,7 +184,9 @@ class ForcedCompletion:
     tokens_left: int
     response: list[int] = field(default_factory=list)
     num_steps: int = 0
+    last_token: int = -1
     is_cut: bool = False
+    is_complete: bool = False
 
     def request(self, max_new_tokens: int, stop_token_ids: frozenset[int] = frozenset()) -> Request:
         """Returns the request to continue the response."""
@@ -189,20 +194,24 @@ class ForcedCompletion:
         return Request(prompt_ids, step_seed(self.seed, self.num_steps), max_new_tokens, stop_token_ids)
 
     def add_thinking(self, generation: Generation) -> None:
-        """Appends a part of the thinking, without its last token: that is the end of the thinking or, if the thinking
-        was cut, the token beyond the budget."""
-        thinking = generation.token_ids[:-1]
+        """Appends a part of the thinking, without its last token, which is kept as `last_token`."""
+        *thinking, self.last_token = generation.token_ids
         self.response += thinking
         self.tokens_left -= len(thinking)
         self.num_steps += 1
         self.is_cut = generation.is_truncated
 
     def end_thinking(self, tokens: ForcingTokens) -> None:
-        """Appends the text `end_thinking`, which replaces the token that ended the thinking."""
-        self.response += tokens.end
+        """Appends the text `end_thinking`, which replaces the token that ended the thinking. Without such a text, the
+        completion of a model that ended it by itself is complete."""
         # The model is asked for the answer only if its thinking was cut; otherwise, it goes on to it by itself.
         if self.is_cut:
-            self.response += tokens.final_answer
+            self.response += [*tokens.end, *tokens.final_answer]
+        elif tokens.end:
+            self.response += tokens.end
+        else:
+            self.response.append(self.last_token)
+            self.is_complete = True
 
 
 def think(

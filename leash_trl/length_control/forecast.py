@@ -43,8 +43,8 @@ def propagated(covariance: np.ndarray, fall: float) -> np.ndarray:
 
 class Forecast(NamedTuple):
     r"""An extended Kalman filter of how the mean length responds to lambda. Its state is $(y, \log b, d)$:
-    `after_batch` corrects it by a measured length, `after_update` moves it by one policy update, and `needed_push`
-    returns the push, a running mean of lambda, that brings the length to its target.
+    `after_batch` corrects it by a measured length, `after_update` moves it by one policy update, and `needed_lambda`
+    returns the lambda that brings the length to its target.
 
     Args:
         log_ratio (`float`): $y$, logarithm of the ratio of length to target that is expected for the next batch;
@@ -130,9 +130,9 @@ class Forecast(NamedTuple):
             covariance=covariance.tolist(),
         )
 
-    def needed_push(self, momentum: float) -> float:
-        r"""Returns the push that the next batch needs, dimensionless. It is negative if the length would fall too far
-        even without a push, and infinite before the first batch.
+    def needed_lambda(self, momentum: float) -> float:
+        r"""Returns the lambda that the next batch needs, dimensionless. It is negative if the length would fall too
+        far even with a lambda of 0, and infinite before the first batch.
 
         $$ \frac{y - b u m + d (H + m)}{b H}, \qquad m = \frac{\beta}{1 - \beta} $$
 
@@ -141,7 +141,7 @@ class Forecast(NamedTuple):
         d$, the result is $u$, so the length stays at the target. Source: ours.
 
         Example:
-            >>> round(Forecast(log_ratio=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
+            >>> round(Forecast(log_ratio=0.375, push=0.125, response=0.125).needed_lambda(momentum=0.9), 9)
             0.375
         """
         if self.log_ratio is None:  # no length has been measured yet: as much as `lambda_max` allows

@@ -337,7 +337,7 @@ class Leash(LengthControl):
         statistics = {"lambda": self.applied_lambda(multiplier)}
         if self.min_accuracy is not None:
             statistics["running_accuracy"] = multiplier.running_accuracy.mean_accuracy
-            statistics["price_share"] = self.penalty_share(multiplier)
+            statistics["penalty_share"] = self.penalty_share(multiplier)
         return statistics
 
     def statistics(self) -> dict[str, float]:

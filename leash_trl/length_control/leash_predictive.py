@@ -74,8 +74,8 @@ class LeashPredictive(Leash):
         multiplier.forecast = forecast.after_update(lam, self.adam_beta1)
         # Lambda is not updated in the updates of `release_share`, while the forecast is.
         if not self.is_released:
-            push = multiplier.forecast.needed_push(self.adam_beta1)
-            multiplier.lam = clipped(push, self.lambda_min, self.lambda_max)
+            needed = multiplier.forecast.needed_lambda(self.adam_beta1)
+            multiplier.lam = clipped(needed, self.lambda_min, self.lambda_max)
 
     def _lambda_of_update(self, multiplier: Multiplier, reuses_completions: bool) -> float:
         """Returns the lambda with which a multiplier's prompts were penalized in the update that has just been

@@ -59,7 +59,7 @@ class SmartThinker(LengthControl):
     answer has a negative advantage: the reward of the longest one is the mean of the group. A prompt with correct
     answers only has no penalty. Wrong answers earn 0 at any length.
 
-    Use: without a target, if shortening must never make a correct answer less likely. Prompts that are solved
+    Use: without a target, if no correct answer may have a negative advantage. Prompts that are solved
     every time are not shortened.
 
     Source: `src/workers/reward_manager/SmartThinker.py` of the authors'

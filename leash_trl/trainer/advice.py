@@ -20,7 +20,7 @@ from leash_trl.run_folder import ADVICE_STATE_KEY
 
 
 MEAN_UPDATES = 20  # updates over which values are averaged: what ends sooner is noise, or passes by itself
-LONG_MEAN_UPDATES = 50  # the same for accuracy, which often falls while answers become shorter, and for price_share
+LONG_MEAN_UPDATES = 50  # the same for accuracy, which often falls while answers become shorter, and for penalty_share
 # Mean length of the last 20 updates as a share of that of the last 40. At a share above this one, the length takes 130
 # updates or more to halve.
 STUCK_LENGTH_RATIO = 0.95
@@ -111,7 +111,7 @@ def lambda_at_max(course: Course) -> str | None:
     if not (course.recent_mean("leash/lambda") >= bound - ROUNDING_ERROR and excess > LARGE_VIOLATION):
         return None
     # If the share is below 1, the accuracy floor limits the penalty, not `lambda_max`.
-    is_held_by_floor = course.recent_mean("leash/price_share") < 1.0
+    is_held_by_floor = course.recent_mean("leash/penalty_share") < 1.0
     length = course.recent_mean("leash/mean_length")
     is_stuck = length > STUCK_LENGTH_RATIO * course.recent_mean("leash/mean_length", 2 * MEAN_UPDATES)
     if is_held_by_floor or not is_stuck:
@@ -207,14 +207,14 @@ def accuracy_fell(course: Course) -> str | None:
 
 def floor_out_of_reach(course: Course) -> str | None:
     """Returns advice if accuracy is so far below `min_accuracy` that there is no length penalty at all."""
-    # `price_share` is the share of the penalty that the floor allows. Its mean is NaN before there were enough
+    # `penalty_share` is the share of the penalty that the floor allows. Its mean is NaN before there were enough
     # updates, and NaN is not <= 0.
-    if not course.recent_mean("leash/price_share", LONG_MEAN_UPDATES) <= ROUNDING_ERROR:
+    if not course.recent_mean("leash/penalty_share", LONG_MEAN_UPDATES) <= ROUNDING_ERROR:
         return None
     floor = getattr(course.method, "min_accuracy", math.nan)
     accuracy = course.recent_mean("leash/accuracy")
     return (
-        f"price_share has been 0 for {LONG_MEAN_UPDATES} updates, so length has no penalty: accuracy is "
+        f"penalty_share has been 0 for {LONG_MEAN_UPDATES} updates, so length has no penalty: accuracy is "
         f"{accuracy:.3f}, and min_accuracy={floor:g} is out of reach; lower min_accuracy"
     )
 

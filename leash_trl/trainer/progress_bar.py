@@ -13,7 +13,7 @@ SHOWN_BESIDE_THE_BAR = {
     "accuracy": "leash/accuracy",
     "lambda": "leash/lambda",
     "satisfied": "leash/satisfaction_rate",
-    "price_share": "leash/price_share",
+    "penalty_share": "leash/penalty_share",
 }
 
 

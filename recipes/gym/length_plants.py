@@ -216,7 +216,7 @@ def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None
     while True:
         violation = yield lam
         forecast = forecast.after_batch(violation).after_update(lam, momentum)
-        lam = clipped(forecast.needed_push(momentum))
+        lam = clipped(forecast.needed_lambda(momentum))
         if seen is not None:
             seen.append(forecast.response)
 

@@ -1,5 +1,5 @@
-"""Draws the README's pictures from curves.csv and held_out.csv beside it, every seed: half_the_tokens.svg of the runs
-of 60 updates, to_the_end.svg of those of 160, and accuracy_over_tokens.svg of where the latter end.
+"""Draws the README's pictures from curves.csv and held_out.csv beside it, with every seed of the arms listed below:
+half_the_tokens.svg of the runs of 60 updates, to_the_end.svg of those of 160, and accuracy_over_tokens.svg of where the latter end.
 
 `python recipes/smollm2_135m/picture.py`
 """

@@ -35,6 +35,18 @@ def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
     assert first_tokens == [[6, 7, 8], [6, 8], [6, 7, 8]]
 
 
+def test_without_a_text_after_the_thinking_a_completion_that_ends_by_itself_is_complete(tokenizer):
+    """As with a model that does not think: its whole completion counts as thinking."""
+    end = tokenizer.eos_token_id
+    engine = ScriptedEngine(tokenizer, {6: [[11, end]], 7: [[12, 13, 14], [15, end]]})
+    strategy = BudgetForcing(
+        max_thinking_tokens=2, stop_thinking=tokenizer.eos_token, end_thinking="", final_answer=""
+    )
+    completions = strategy.generate_completions(engine, [[6], [7]], [0, 1], SamplingSettings(max_new_tokens=10))
+    assert completions == [[11, end], [12, 13, 15, end]]
+    assert [[request.prompt_ids[0] for request in requests] for requests in engine.calls] == [[6, 7], [7]]
+
+
 def test_each_step_has_a_seed_of_its_own_that_never_changes():
     assert step_seed(3, 0) == 3
     # int.from_bytes(blake2b(b"3:1", digest_size=8).digest(), "big") % 2**63

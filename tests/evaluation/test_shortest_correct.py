@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import gym_tokenizer
-from sampled_run import completion, problem, write_run
+from sampled_run import completion, problem
 
 from leash_trl.cli.commands.filter import rows_with_shortest_correct
 from leash_trl.evaluation.shortest_correct import prompt_completion_row, shortest_correct_text
@@ -35,12 +35,11 @@ def row_of(template, prompt=PROMPT, **template_kwargs):
     return prompt_completion_row(prompt, TEXT, gym_tokenizer(), "</think>", options)
 
 
-def written_rows(folder, rows, **record):
+def written_rows(rows, **chat_template_kwargs):
     """What is written for these problems, to each of which the model answered `TEXT`."""
     samples = [problem(index, completion("7", 5, True, text=TEXT)) for index in range(len(rows))]
-    write_run(folder, {"p": samples}, thinking_end="</think>", **record)
-    arguments = SimpleNamespace(output_dir=folder, model_name_or_path="gym", revision=None)
-    return rows_with_shortest_correct(rows, samples, arguments)
+    plan = SimpleNamespace(thinking_end="</think>", chat_template_kwargs=chat_template_kwargs)
+    return rows_with_shortest_correct(rows, samples, SimpleNamespace(tokenizer=gym_tokenizer(), plan=plan))
 
 
 def test_prompt_and_completion_are_the_tokens_that_the_model_read_and_wrote():
@@ -84,43 +83,43 @@ def test_a_completion_that_the_template_changes_is_no_row(template):
     assert row_of(template) is None
 
 
-def test_problems_whose_completion_the_template_changes_are_left_out_and_counted(tmp_path, capsys):
+def test_problems_whose_completion_the_template_changes_are_left_out_and_counted(capsys):
     """Here those that begin with a system message."""
     template = "{% if messages[0].role == 'system' %}<think></think>{% endif %}" + MESSAGES + END
     asked_so = "{% if add_generation_prompt %}" + MESSAGES + "{% else %}" + template + "{% endif %}"
     system = [{"role": "system", "content": "Be brief."}, *PROMPT]
     rows = [{"id": "p0", "prompt": PROMPT}, {"id": "p1", "prompt": system}]
-    written = written_rows(tmp_path, rows, chat_template_kwargs={"chat_template": asked_so})
+    written = written_rows(rows, chat_template=asked_so)
     assert [row["id"] for row in written] == ["p0"]
     assert any(line.startswith("1 ") and "chat_template" in line for line in capsys.readouterr().out.splitlines())
 
 
-def test_columns_that_trl_would_read_are_not_written(tmp_path):
+def test_columns_that_trl_would_read_are_not_written():
     row = {"id": "p0", "prompt": PROMPT, "solution": "7", "tools": [{}], "text": "x", "input_ids": [1], "labels": 3}
-    (written,) = written_rows(tmp_path, [row], chat_template_kwargs={})
+    (written,) = written_rows([row])
     assert written.keys() == {"id", "prompt", "completion", "num_tokens"}
 
 
-def test_a_row_keeps_its_own_arguments_of_the_template_beside_those_of_the_run(tmp_path):
+def test_a_row_keeps_its_own_arguments_of_the_template_beside_those_of_the_run():
     is_asked = "{% if add_generation_prompt and is_thinking %}<think>{% endif %}"
     of_run = {"chat_template": MESSAGES + END + is_asked, "is_thinking": False}
     rows = [
         {"id": "p0", "prompt": PROMPT, "chat_template_kwargs": {"is_thinking": True, "other": None}},
         {"id": "p1", "prompt": PROMPT, "chat_template_kwargs": None},
     ]
-    thinking, plain = written_rows(tmp_path, rows, chat_template_kwargs=of_run)
+    thinking, plain = written_rows(rows, **of_run)
     assert thinking["completion"][0]["content"] == f"<think>{TEXT}"
     assert thinking["chat_template_kwargs"] == {**of_run, "is_thinking": True}
     assert (plain["completion"][0]["content"], plain["chat_template_kwargs"]) == (TEXT, of_run)
 
 
-def test_all_rows_have_the_same_arguments_which_trl_passes_to_the_template(tmp_path):
+def test_all_rows_have_the_same_arguments_which_trl_passes_to_the_template():
     """`datasets` reads an argument that only other rows have as None, and TRL cannot pass None for the arguments."""
     template = MESSAGES + END
     rows = [
         {"id": "p0", "prompt": PROMPT, "chat_template_kwargs": {"level": 3}},
         {"id": "p1", "prompt": PROMPT, "chat_template_kwargs": {}},
     ]
-    first, second = written_rows(tmp_path, rows, chat_template_kwargs={"chat_template": template})
+    first, second = written_rows(rows, chat_template=template)
     assert first["chat_template_kwargs"] == {"chat_template": template, "level": 3}
     assert second["chat_template_kwargs"] == {"chat_template": template, "level": None}

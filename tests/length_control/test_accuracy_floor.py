@@ -64,7 +64,7 @@ def test_within_the_margin_a_share_of_lambda_applies():
     method = updated(LeashC(lambda_init=0.5, min_accuracy=0.71), batch(3))
     # (0.75 - 0.71) / 0.16 + 0.05 * 0.03 of 0.5, for an overshoot of 1
     close(method.penalty(ALL_CORRECT), [0.2515 * 0.5] * 4)
-    assert method.statistics() == pytest.approx({"lambda": 0.5, "running_accuracy": 0.75, "price_share": 0.2515})
+    assert method.statistics() == pytest.approx({"lambda": 0.5, "running_accuracy": 0.75, "penalty_share": 0.2515})
 
 
 def test_a_multiplier_climbs_by_the_share_that_applies_and_falls_in_full():
@@ -102,8 +102,8 @@ def test_what_could_not_be_scored_does_not_count():
 def test_each_value_of_a_column_has_its_own_floor():
     method = Leash(lambda_init=0.5, multiplier_per="level", min_accuracy=0.6)
     updated(method, batch(2, columns={"level": ["a", "a", "b", "b"]}))  # all of a are right, none of b
-    assert method.budget_statistics("a")["price_share"] == 1.0
-    assert method.budget_statistics("b")["price_share"] == 0.0
+    assert method.budget_statistics("a")["penalty_share"] == 1.0
+    assert method.budget_statistics("b")["penalty_share"] == 0.0
     mixed = batch(4, columns={"level": ["a", "b", "a", "b"]})
     penalty = method.penalty(mixed)
     assert (penalty > 0).tolist() == [True, False, True, False]

@@ -95,7 +95,7 @@ def test_a_batch_far_below_the_target_counts_as_a_twentieth_of_it():
 )
 def test_the_push_to_the_target_by_hand(level, drift, momentum, needed):
     forecast = Forecast(level, push=0.5, response=0.05, drift=drift)
-    assert forecast.needed_push(momentum) == pytest.approx(needed)
+    assert forecast.needed_lambda(momentum) == pytest.approx(needed)
 
 
 def test_only_new_completions_count():
@@ -124,7 +124,7 @@ def test_a_budget_that_is_not_sampled_loses_its_push_and_its_lambda_follows():
     next_lambda(method, [30, 30], effort="high")
     low = method.multiplier("low").forecast
     assert low == before.after_update(0.0, 0.9)
-    assert method.lambdas["low"] == min(low.needed_push(0.9), 1.0)
+    assert method.lambdas["low"] == min(low.needed_lambda(0.9), 1.0)
     assert method.multiplier("high").forecast.push == pytest.approx(0.1)
 
 
@@ -151,7 +151,7 @@ def test_the_momentum_is_the_optimizers():
     lam = next_lambda(method, [12, 12])
     forecast = method.multiplier("").forecast
     assert forecast.push == pytest.approx(0.5)
-    assert lam == pytest.approx(forecast.needed_push(0.5))
+    assert lam == pytest.approx(forecast.needed_lambda(0.5))
 
 
 def test_correct_answers_are_compared_by_overshoot_and_wrong_ones_left_alone():

@@ -41,7 +41,7 @@ LOGS = [
     ("truncated", Leash(), log(20, truncated_share=0.25), ["0.25", "max_completion_length"]),
     ("without_signal", Leash(), log(20, zero_signal_share=0.5, accuracy=0.6), ["0.50", "dynamic_sampling_rounds"]),
     ("accuracy_fell", Leash(), FELL, ["0.700", "0.800", "target_length"]),
-    ("floor_out_of_reach", Leash(min_accuracy=0.9), log(50, price_share=0.0, accuracy=0.7), ["0.700", "0.9"]),
+    ("floor_out_of_reach", Leash(min_accuracy=0.9), log(50, penalty_share=0.0, accuracy=0.7), ["0.700", "0.9"]),
 ]
 
 
@@ -74,7 +74,7 @@ def test_a_lambda_at_its_maximum_may_work():
 
 
 def test_lengths_that_a_floor_keeps_above_the_target_are_not_those_of_lambda():
-    rows = log(40, violation=0.25, price_share=0.5, lam=1.0)
+    rows = log(40, violation=0.25, penalty_share=0.5, lam=1.0)
     assert advice_of(rows, Leash(min_accuracy=0.9)) == {}
 
 
@@ -105,7 +105,7 @@ def test_the_remedy_names_the_floor_that_the_method_has(rule, rows):
 
 
 def test_where_a_floor_is_out_of_reach_only_its_own_advice_names_it():
-    rows = [{**row, "leash/price_share": 0.0, "leash/length_accuracy_correlation": 0.3} for row in FELL]
+    rows = [{**row, "leash/penalty_share": 0.0, "leash/length_accuracy_correlation": 0.3} for row in FELL]
     for row in rows[:20]:
         row["leash/length_accuracy_correlation"] = -0.3
     advice = advice_of(rows, Leash(min_accuracy=0.9))

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
-from transformers import AutoTokenizer
-
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError, errors_to_user_errors
-from leash_trl.cli.sampling_arguments import SamplingArguments, prepare_run, sample_all
+from leash_trl.cli.sampling_arguments import PreparedRun, SamplingArguments, prepare_run, sample_all
 from leash_trl.completions.prompts import template_arguments
 from leash_trl.evaluation.filter import filtered_rows
-from leash_trl.evaluation.runs import read_lines, read_run, samples_frame, samples_path, truncation_warning
+from leash_trl.evaluation.runs import read_lines, samples_frame, samples_path, truncation_warning
 from leash_trl.evaluation.shortest_correct import prompt_completion_row, shortest_correct_text
 from leash_trl.files import write_atomically
 from leash_trl.model_paths import model_path
@@ -50,6 +47,13 @@ class FilterArguments(SamplingArguments):
     target_quantile: float | None = None
     shortest_correct: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shortest_correct and self.target_quantile is not None:
+            raise ValueError(
+                f"target_quantile is {self.target_quantile}, but trl sft reads none; remove it or shortest_correct"
+            )
+
     @property
     def most_passes(self) -> int:
         """Largest number of correct completions of a problem to keep."""
@@ -74,7 +78,7 @@ def main(argv: list[str]) -> None:
     # the problems in the same order, each with its graded `completions`
     samples = read_lines(samples_path(folder, name))
     with errors_to_user_errors():
-        kept = rows_to_keep(arguments, prepared.problems[name], samples)
+        kept = rows_to_keep(arguments, prepared, samples)
     print("\n".join(summary_lines(name, samples, num_samples=arguments.num_samples, num_kept=len(kept))))
     if not kept:
         raise UserError("nothing is left to train on; use other problems, another model or other bounds")
@@ -84,8 +88,11 @@ def main(argv: list[str]) -> None:
     print(f"Train on it with {next_command(arguments, file, kept)}; raw generations are in {folder / 'samples'}")
 
 
-def rows_to_keep(arguments: FilterArguments, problems: Dataset, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def rows_to_keep(
+    arguments: FilterArguments, prepared: PreparedRun, samples: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Returns the rows of the file to write."""
+    (problems,) = prepared.problems.values()
     rows = list(
         filtered_rows(
             problems,
@@ -95,7 +102,7 @@ def rows_to_keep(arguments: FilterArguments, problems: Dataset, samples: list[di
             target_quantile=arguments.target_quantile,
         )
     )
-    return rows_with_shortest_correct(rows, samples, arguments) if arguments.shortest_correct else rows
+    return rows_with_shortest_correct(rows, samples, prepared) if arguments.shortest_correct else rows
 
 
 def summary_lines(name: str, samples: list[dict[str, Any]], num_samples: int, num_kept: int) -> list[str]:
@@ -132,22 +139,19 @@ def next_command(arguments: FilterArguments, file: Path, kept: Sequence[Mapping[
 
 
 def rows_with_shortest_correct(
-    rows: list[dict[str, Any]], samples: list[dict[str, Any]], arguments: FilterArguments
+    rows: list[dict[str, Any]], samples: list[dict[str, Any]], prepared: PreparedRun
 ) -> list[dict[str, Any]]:
     """Returns the rows whose problems have a correct completion that ended by itself, in TRL's prompt-completion
     format with the shortest such completion. Prints how many of all sampled problems have none, and how many
     completions the chat template would change, which are left out."""
-    # `run.json` has the settings that were used. Those adopted from the model's training are not in `arguments`.
-    run = read_run(arguments.output_dir)
-    path = model_path(arguments.model_name_or_path)
-    tokenizer = AutoTokenizer.from_pretrained(path, revision=arguments.revision)
+    plan = prepared.plan
     # By the id of the problem; `None` for a problem without a correct completion that ended by itself.
     texts = {problem["id"]: shortest_correct_text(problem["completions"]) for problem in samples}
     solved_rows = [row for row in rows if texts[row["id"]] is not None]
     complete = []
-    for row, options in zip(solved_rows, options_of_rows(solved_rows, run["chat_template_kwargs"]), strict=True):
+    for row, options in zip(solved_rows, options_of_rows(solved_rows, plan.chat_template_kwargs), strict=True):
         text = texts[row["id"]]
-        trained = prompt_completion_row(row["prompt"], str(text), tokenizer, run["thinking_end"], options)
+        trained = prompt_completion_row(row["prompt"], str(text), prepared.tokenizer, plan.thinking_end, options)
         if trained is not None:
             # Other columns of the problems, such as `tools` or `text`, would be read by TRL.
             complete.append({"id": row["id"], **trained})
