@@ -28,7 +28,7 @@ FAMILIES = {
     "place in the group, shaped reward": ["Kimi k1.5", "Arora and Zanette", "GRLC", "MAI", "ALP"],
     "place in the group, own advantages": ["GRPO-LEAD", "prime-rl", "GR3", "GFPO"],
     "a fixed curve over length": ["cosine", "NeMo-RL band"],
-    "distance to correct answers": ["HAPO", "ShorterBetter", "LEAD"],
+    "distance to correct answers": ["HAPO", "ShorterBetter", "LEAD", "SmartThinker"],
     "credit or turns": ["DRPO", "Toggle"],
 }
 
