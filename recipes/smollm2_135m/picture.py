@@ -1,5 +1,6 @@
 """Draws the README's pictures from curves.csv and held_out.csv beside it, with every seed of the arms listed below:
-half_the_tokens.svg of the runs of 60 updates, to_the_end.svg of those of 160, and accuracy_over_tokens.svg of where the latter end.
+half_the_tokens.svg of the runs of 60 updates, to_the_end.svg of some of those of 160, and accuracy_over_tokens.svg of
+where all of the latter end.
 
 `python recipes/smollm2_135m/picture.py`
 """
@@ -15,7 +16,7 @@ from leash_trl.figures import style
 
 
 HERE = Path(__file__).parent
-BLUE, ORANGE, TEAL, PINK, PURPLE, OLIVE, GREEN = style.COLORS[:7]
+BLUE, ORANGE, TEAL, PINK, PURPLE, OLIVE, GREEN, BROWN = style.COLORS
 
 
 class Arm(NamedTuple):
@@ -43,18 +44,22 @@ ARMS_OF_60_UPDATES = (
     Arm("leash", "LEASH", ORANGE, "-", "s"),
     Arm("predictive-55", "LEASH-Predictive", TEAL, "-.", "^"),
 )
-ARMS_OF_160_UPDATES = (
+ARMS_SHOWN_TO_THE_END = (
     Arm("none", "no penalty", BLUE, "--", "o"),
     Arm("leash", "LEASH, 40", ORANGE, "-", "s"),
     Arm("predictive-40", "LEASH-Predictive, 40", TEAL, "-.", "^"),
     Arm("both_sides-40", "both sides of 40", PINK, "-", "v"),
     Arm("both_sides-60", "both sides of 60", PURPLE, "-", "D"),
+)
+ARMS_OF_160_UPDATES = (
+    *ARMS_SHOWN_TO_THE_END,
     Arm("checking-20", "20 tokens of checks", OLIVE, "--", "P"),
     Arm("floor-40", "40 with a floor", GREEN, "-", "X"),
+    Arm("smart_thinker", "SmartThinker", BROWN, ":", "<"),
 )
 PICTURES = (
     Picture("half_the_tokens.svg", updates=60, window=10, targets=(40, 55), arms=ARMS_OF_60_UPDATES),
-    Picture("to_the_end.svg", updates=160, window=20, targets=(40, 60), arms=ARMS_OF_160_UPDATES),
+    Picture("to_the_end.svg", updates=160, window=20, targets=(40, 60), arms=ARMS_SHOWN_TO_THE_END),
 )
 NUM_STORIES = 512  # of an accuracy in held_out.csv
 
