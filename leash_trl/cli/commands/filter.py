@@ -51,7 +51,8 @@ class FilterArguments(SamplingArguments):
         super().__post_init__()
         if self.shortest_correct and self.target_quantile is not None:
             raise ValueError(
-                f"target_quantile is {self.target_quantile}, but trl sft reads none; remove it or shortest_correct"
+                f"target_quantile is {self.target_quantile}, but trl sft reads no target_length; remove it or "
+                "shortest_correct"
             )
 
     @property
