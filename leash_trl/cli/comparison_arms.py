@@ -243,7 +243,7 @@ class PointSettings(NamedTuple):
     recipe: Fields
     eval_options: Fields
     prompt_endings: PromptEndings | None = None
-    variants: Mapping[str, Fields] = MappingProxyType({})
+    evals: Mapping[str, Fields] = MappingProxyType({})
 
 
 def runs_without_seed(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
@@ -279,12 +279,12 @@ def fields_at_point(comparison: Comparison, arm: Arm, grid: Fields, point: Field
 def trained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> PointSettings:
     """Returns the settings of an arm with these fields of a recipe."""
     recipe = {**training_parser().parse_recipe(fields, arm.where), **comparison.overrides}
-    variants: dict[str, Fields] = {}
-    for variant, options in arm.evals.items():
-        where = f"{arm.where}, evals {variant!r}"
-        variants[variant] = evaluation_options(recipe, {**comparison.eval_options, **options}, where)
+    evals: dict[str, Fields] = {}
+    for eval_name, options in arm.evals.items():
+        where = f"{arm.where}, evals {eval_name!r}"
+        evals[eval_name] = evaluation_options(recipe, {**comparison.eval_options, **options}, where)
     eval_options = evaluation_options(recipe, comparison.eval_options, f"{comparison.path}: eval")
-    return PointSettings(recipe, eval_options, prompt_endings_of(recipe), variants)
+    return PointSettings(recipe, eval_options, prompt_endings_of(recipe), evals)
 
 
 def untrained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> PointSettings:
@@ -366,9 +366,9 @@ def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> 
     same row of the table."""
     taken: set[str] = set()  # the names of points, which are also their folders, and the rows
     for point in points:
-        for request in (LengthRequest(variant=variant) for variant in (None, *point.variants)):
-            name = request.name_with_variant(point.arm)
-            label = request.name_with_variant(point.label)
+        for request in (LengthRequest(eval_name=eval_name) for eval_name in (None, *point.evals)):
+            name = request.name_with_eval(point.arm)
+            label = request.name_with_eval(point.label)
             # The table shows label, target and the values of the grid, so these must tell rows apart.
             row = repr((label, point.recipe.get("target_length"), point.grid_values))
             if name in taken or row in taken:
@@ -399,7 +399,7 @@ def check_same_model_and_evaluation(comparison: Comparison, points: Sequence[Com
             check_settings_equal(comparison.path, MODEL_FIELDS, ArmSettings(first.arm, first.recipe), recipe)
             names = [*first.eval_options, *point.eval_options]
             check_settings_equal(comparison.path, names, first_evaluation, ArmSettings(point.arm, point.eval_options))
-        for options in (point.eval_options, *point.variants.values()):
+        for options in (point.eval_options, *point.evals.values()):
             check_settings_equal(comparison.path, SHARED_OPTIONS, first_evaluation, ArmSettings(point.arm, options))
 
 

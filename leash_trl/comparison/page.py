@@ -60,7 +60,7 @@ def _seed_row(evaluation: FinishedEvaluation, base_row: tables.Row) -> tables.Ro
     run = evaluation.run
     request = evaluation.request
     # All columns from the score on are numbers, so columns of text come before it.
-    name = request.name_with_variant(run.label)
+    name = request.name_with_eval(run.label)
     row: tables.Row = {"name": name, "seeds": str(run.seed), "target_of": run.length_of}
     row |= tables.result_columns(
         evaluation.evaluated_run,
@@ -154,8 +154,8 @@ def truncated_shares_by_arm(
     """Returns the mean share of truncated completions of the base and of each trained arm, by label."""
     shares_by_label = {base_run.label: [base.estimate("truncated_rate").value]}
     for evaluation in evaluations:
-        # Arms that are not trained, and variants, may cut completions on purpose.
-        if evaluation.run.is_trained and evaluation.request.variant is None:
+        # Arms that are not trained, and entries of `evals`, may cut completions on purpose.
+        if evaluation.run.is_trained and evaluation.request.eval_name is None:
             shares = shares_by_label.setdefault(evaluation.run.label, [])
             shares.append(evaluation.evaluated_run.estimate("truncated_rate").value)
     return {label: fmean(shares) for label, shares in shares_by_label.items()}

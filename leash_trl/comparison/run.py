@@ -36,18 +36,18 @@ class LengthRequest(NamedTuple):
         target_length (`float`): Target in the unit of `length_of`; `None` if there is none.
         template_kwargs (`Mapping[str, Any]`): Arguments of the chat template for the effort, in addition to the
             arguments of all evaluations.
-        variant (`str`): Name of a further evaluation of the same model with other options, such as another decoding
+        eval_name (`str`): Name of a further evaluation of the same model with other options, such as another decoding
             strategy; `None` for the options that all arms share.
     """
 
     effort: str | None = None
     target_length: float | None = None
     template_kwargs: Mapping[str, Any] = MappingProxyType({})
-    variant: str | None = None
+    eval_name: str | None = None
 
-    def name_with_variant(self, name: str) -> str:
+    def name_with_eval(self, name: str) -> str:
         """Returns the name of a run or an arm in this evaluation."""
-        return name if self.variant is None else f"{name}, {self.variant}"
+        return name if self.eval_name is None else f"{name}, {self.eval_name}"
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ComparedRun:
         recipe (`dict[str, Any]`), grid_values (`dict[str, Any]`): Fields of the recipe, and the fields that the grid
             sets, such as `{"lambda_lr": 0.05}`.
         eval_options (`dict[str, Any]`): Options of `leash eval`.
-        variants (`dict[str, dict[str, Any]]`): Options of further evaluations of the same model, by their names.
+        evals (`dict[str, dict[str, Any]]`): Options of further evaluations of the same model, by their names.
         is_trained (`bool`): Whether the run trains a model.
         folder (`Path`): Folder of the run.
         seed (`int`): Seed of training and sampling; the base has none, and is sampled with 0.
@@ -110,7 +110,7 @@ class ComparedRun:
     folder: Path
     seed: int | None = None
     prompt_endings: PromptEndings | None = None
-    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    evals: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -120,12 +120,12 @@ class ComparedRun:
     @property
     def requests(self) -> dict[str, LengthRequest]:
         """The request of each evaluation of the run, by the name of the evaluation's folder: one evaluation, or one
-        per effort, and all of them again for each variant."""
+        per effort, and all of them again for each entry of `evals`."""
         requests = self._requests_of_training() if self.is_trained else {EVALUATION_NAME: LengthRequest()}
         # The loop runs over a copy, since it adds entries such as "eval-low-greedy".
         for folder, request in [*requests.items()]:
-            for variant in self.variants:
-                requests[f"{folder}-{variant}"] = request._replace(variant=variant)
+            for eval_name in self.evals:
+                requests[f"{folder}-{eval_name}"] = request._replace(eval_name=eval_name)
         return requests
 
     def _requests_of_training(self) -> dict[str, LengthRequest]:
@@ -144,9 +144,9 @@ class ComparedRun:
         """Returns a field of the recipe that is a mapping; empty if it is not set."""
         return field_as_mapping(field_name, self.recipe.get(field_name)) or {}
 
-    def evaluation_file(self, variant: str | None) -> str:
+    def evaluation_file(self, eval_name: str | None) -> str:
         """Returns the name of the file with the options of an evaluation."""
-        return f"{EVALUATION_NAME}.yaml" if variant is None else f"{EVALUATION_NAME}-{variant}.yaml"
+        return f"{EVALUATION_NAME}.yaml" if eval_name is None else f"{EVALUATION_NAME}-{eval_name}.yaml"
 
     @property
     def last_target_change(self) -> int:
@@ -179,8 +179,8 @@ class ComparedRun:
         the model, data and code that these name."""
         recipe = {**self.recipe, "seed": self.seed} if self.is_trained else {"train": False}
         files = {RUN_RECIPE_FILE: recipe, DIGESTS_FILE: self._digests()}
-        for variant, options in [(None, self.eval_options), *self.variants.items()]:
-            files[self.evaluation_file(variant)] = options
+        for eval_name, options in [(None, self.eval_options), *self.evals.items()]:
+            files[self.evaluation_file(eval_name)] = options
         return files
 
     def _digests(self) -> dict[str, str]:
@@ -260,7 +260,8 @@ class ComparedRun:
 
     def _evaluations_with(self, file_name: str) -> list[str]:
         """Returns the folders of the evaluations whose options are in a file of this name."""
-        return [name for name, request in self.requests.items() if self.evaluation_file(request.variant) == file_name]
+        requests = self.requests.items()
+        return [name for name, request in requests if self.evaluation_file(request.eval_name) == file_name]
 
     def commands(self, num_devices: int) -> Iterator[list[str]]:
         """Yields the commands that train the model, unless there is a final model, and make all evaluations, as
@@ -284,8 +285,8 @@ class ComparedRun:
     def _evaluation_command(self, folder: Path, request: LengthRequest) -> list[str]:
         """Returns the command that evaluates the run's model, trained or not, into a folder."""
         model = str(self.folder) if self.is_trained else self.recipe["model_name_or_path"]
-        command = ["leash_trl", "eval", "--config", str(self.folder / self.evaluation_file(request.variant))]
-        command += ["--model_name_or_path", model, f"--label={request.name_with_variant(self.name)}"]
+        command = ["leash_trl", "eval", "--config", str(self.folder / self.evaluation_file(request.eval_name))]
+        command += ["--model_name_or_path", model, f"--label={request.name_with_eval(self.name)}"]
         revision = self.recipe.get("model_revision")
         if revision and not self.is_trained:
             command += ["--revision", revision]
@@ -294,7 +295,7 @@ class ComparedRun:
 
     def _request_options(self, request: LengthRequest) -> list[str]:
         """Returns the options of `leash eval` that a request needs in addition to the file of the evaluation."""
-        options = self.eval_options if request.variant is None else self.variants[request.variant]
+        options = self.eval_options if request.eval_name is None else self.evals[request.eval_name]
         words = []
         # This option replaces the one in the file, so it repeats the arguments in the file.
         if request.template_kwargs:

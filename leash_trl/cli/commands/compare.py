@@ -182,9 +182,9 @@ def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[Finish
     """Yields the evaluations of a finished run; `log` has the curves of its training."""
     for name, request in run.requests.items():  # by folder: "eval", or "eval-low" and "eval-high" for two efforts
         log_of_request = log if request.effort is None else curves_of_effort(run, log, request)
-        # A variant evaluates the same trained model with other options. The curves of the training belong to the
-        # evaluation with the common options, and must not be shown twice.
-        if request.variant is not None:
+        # The entries of `evals` evaluate the same trained model with other options. The curves of the training belong
+        # to the evaluation with the common options, and must not be shown twice.
+        if request.eval_name is not None:
             log_of_request = EMPTY_LOG
         yield FinishedEvaluation(
             run,
