@@ -75,8 +75,8 @@ class Arm:
             )
         if BASE in (self.name, self.label):
             raise ValueError(
-                f"{self.where}: {BASE!r} is the model before training, which every comparison evaluates, in folder, "
-                "table and figure; give the arm another name and label"
+                f"{self.where}: {BASE!r} is the name of the model before training, which every comparison evaluates; "
+                "give the arm another name and label"
             )
         check_no_seed(self.where, self.fields, self.grid, *self.evals.values())
 

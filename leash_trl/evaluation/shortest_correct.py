@@ -78,8 +78,8 @@ def has_one_more_token(trained_text: str, generated_text: str, tokenizer: "PreTr
     """Returns whether a text that a chat template wrote is the generated text and one token that ends it. White space,
     which some templates change, is not compared."""
     trained, generated = without_blanks(trained_text), without_blanks(generated_text)
-    ids_of_rest = tokenizer.encode(trained.removeprefix(generated), add_special_tokens=False)
-    return trained.startswith(generated) and len(ids_of_rest) == 1
+    rest = trained.removeprefix(generated)  # of other text, all is left, which is more than one token
+    return len(tokenizer.encode(rest, add_special_tokens=False)) == 1
 
 
 def without_blanks(text: str) -> str:

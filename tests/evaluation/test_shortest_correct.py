@@ -123,3 +123,12 @@ def test_all_rows_have_the_same_arguments_which_trl_passes_to_the_template():
     first, second = written_rows(rows, chat_template=template)
     assert first["chat_template_kwargs"] == {"chat_template": template, "level": 3}
     assert second["chat_template_kwargs"] == {"chat_template": template, "level": None}
+
+
+def test_a_row_on_whose_prompt_an_argument_of_other_rows_would_have_an_effect_is_left_out():
+    template = "{% if level is defined %}level {{ level }}: {% endif %}" + MESSAGES + END
+    rows = [
+        {"id": "p0", "prompt": PROMPT, "chat_template_kwargs": {"level": 3}},
+        {"id": "p1", "prompt": PROMPT, "chat_template_kwargs": None},  # asked without a level
+    ]
+    assert [row["id"] for row in written_rows(rows, chat_template=template)] == ["p0"]

@@ -20,7 +20,7 @@ from leash_trl.length_control.kimi import Kimi
 from leash_trl.length_control.l1 import L1Exact, L1Max
 from leash_trl.length_control.laser import Laser
 from leash_trl.length_control.shorter_better import ShorterBetter
-from leash_trl.length_control.smart_thinker import SmartThinker
+from leash_trl.length_control.smart_thinker import SmartThinker, optimal_lengths
 from leash_trl.length_control.thinkprune import ThinkPrune
 
 
@@ -126,11 +126,18 @@ def test_smart_thinker_never_pushes_a_correct_answer_below_the_mean_of_its_group
 
 
 def test_smart_thinker_does_not_depend_on_the_unit_of_the_cost():
-    rewards = [1, 1, -1, -1, 1, -1, 1, 1]
-    lengths = [100, 200, 300, 400, 5, 7, 5, 5]
-    in_tokens = toy_rollouts(rewards, lengths, num_generations=4)
-    in_dollars = toy_rollouts(rewards, [length * 1e-6 for length in lengths], num_generations=4)
-    close(SmartThinker().shaped_rewards(in_dollars), SmartThinker().shaped_rewards(in_tokens), rtol=1e-9)
+    rewards = [-1, 1, 1, -1, -1, 1, 1, 1]
+    lengths = [100, 200, 300, 400, 150, 320, 180, 260]
+    in_tokens = toy_rollouts(rewards, lengths)
+    in_dollars = toy_rollouts(rewards, [length * 2**-20 for length in lengths])  # exact in float32
+    close(SmartThinker().shaped_rewards(in_dollars), SmartThinker().shaped_rewards(in_tokens))
+
+
+def test_variances_that_differ_by_rounding_are_equal_to_smart_thinker():
+    is_correct = torch.tensor([[True, True, True, False, False, False]])
+    for scale in range(1, 100):
+        lengths = torch.tensor([[1.0, 2.0, 4.0, 1.0, 2.0, 4.0]], dtype=torch.float64) * scale / 7
+        close(optimal_lengths(lengths, is_correct), [[scale / 7]])  # the shortest
 
 
 def test_deviations_have_the_releases_epsilon_added():

@@ -37,7 +37,8 @@ class FilterArguments(SamplingArguments):
         target_quantile (`float`): Adds a column target_length with this quantile, from 0 to 1, of the lengths of a
             problem's correct completions; problems without any are left out.
         shortest_correct (`bool`): Writes a file for trl sft instead, whose column completion has each problem's
-            shortest correct completion that ended by itself; problems without one are left out.
+            shortest correct completion that ended by itself; problems without one, or whose completion the chat
+            template would change, are left out.
     """
 
     dataset_name: str
