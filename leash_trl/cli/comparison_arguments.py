@@ -1,18 +1,21 @@
 """Reads an arm of a comparison: its recipe as `leash train` would, its options of evaluation as `leash eval` would."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 from leash_trl.cli.arguments import CommandParser, fill_dataclass
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of
-from leash_trl.comparison.run import PromptEndings
+from leash_trl.comparison.run import LengthRequest
 from leash_trl.completions.costs import MESSAGE_COSTS
+from leash_trl.completions.prompts import effort_text
 from leash_trl.data.problems import load_splits
 from leash_trl.data.sources import parse_reference
 from leash_trl.reward_functions import named_reward_funcs, suffix_or_default
+from leash_trl.run_folder import length_control_state
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
@@ -94,15 +97,25 @@ def prompt_options(script_args: LeashScriptArguments, training_args: LeashGRPOCo
     }
 
 
-def prompt_endings_of(recipe: dict[str, Any]) -> PromptEndings:
-    """Returns what the recipe's training appends to prompts."""
+def prompt_ending_of_training(recipe: dict[str, Any]) -> Callable[[Path, LengthRequest], str]:
+    """Returns a function that tells the text that the recipe's training in a folder appended to prompts for an effort
+    or a target."""
     script_args, training_args, *_ = arguments_of(recipe)
-    return PromptEndings(
-        training_args.make_length_control,
-        training_args.generation_limit,
-        script_args.effort_suffix,
-        template_states_effort=bool(script_args.effort_template_kwargs),
-    )
+
+    def prompt_ending_of(folder: Path, request: LengthRequest) -> str:
+        method = training_args.make_length_control()
+        # The suffix of a method may depend on its state at the end of training.
+        saved = length_control_state(folder)
+        if saved is not None:
+            method.load_state_dict(saved["state"])
+        method_suffix = method.prompt_suffix(request.target_length, training_args.generation_limit)
+        if request.effort is None:
+            return method_suffix
+        # Where the chat template states the efforts, by arguments of their own, the prompt needs no text for them.
+        template_states_effort = bool(script_args.effort_template_kwargs)
+        return effort_text(request.effort, script_args.effort_suffix, template_states_effort) + method_suffix
+
+    return prompt_ending_of
 
 
 def suffix_of_training(script_args: LeashScriptArguments) -> str:

@@ -2,17 +2,17 @@
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash_trl.cli.arguments import load_recipe
-from leash_trl.cli.comparison_arguments import evaluation_options, prompt_endings_of
+from leash_trl.cli.comparison_arguments import evaluation_options, prompt_ending_of_training
 from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.cli.training_arguments import training_parser
-from leash_trl.comparison.run import BASE, ComparedRun, LengthRequest, PromptEndings
+from leash_trl.comparison.run import BASE, ComparedRun, LengthRequest
 from leash_trl.model_paths import model_path
 from leash_trl.saved_recipe import recipe_of_model
 
@@ -242,7 +242,7 @@ class PointSettings(NamedTuple):
 
     recipe: Fields
     eval_options: Fields
-    prompt_endings: PromptEndings | None = None
+    prompt_ending_of: Callable[[Path, LengthRequest], str] | None = None
     evals: Mapping[str, Fields] = MappingProxyType({})
 
 
@@ -284,7 +284,7 @@ def trained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> PointS
         where = f"{arm.where}, evals {eval_name!r}"
         evals[eval_name] = evaluation_options(recipe, {**comparison.eval_options, **options}, where)
     eval_options = evaluation_options(recipe, comparison.eval_options, f"{comparison.path}: eval")
-    return PointSettings(recipe, eval_options, prompt_endings_of(recipe), evals)
+    return PointSettings(recipe, eval_options, prompt_ending_of_training(recipe), evals)
 
 
 def untrained_settings(comparison: Comparison, arm: Arm, fields: Fields) -> PointSettings:

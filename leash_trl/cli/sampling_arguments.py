@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -532,22 +532,20 @@ def sample_remaining(engine: Engine, prepared: PreparedRun, folder: Path, num_do
             if num_done[name] == len(rows):
                 continue
             bar.set_description_str(f"{name} ({number} of {len(problems)})")
+            # Records of this data set's completions so far, such as {"num_tokens": 46, "is_correct": True, ...}.
+            completions: list[dict[str, Any]] = []
             # A unit is a batch of problems. Each step of the iteration samples, grades and writes one unit.
-            units = sampling.sample_in_units(engine, name, rows, prepared.plan, folder, prepared.reward_grader)
-            for _ in with_progress(units, bar):
+            for unit in sampling.sample_in_units(engine, name, rows, prepared.plan, folder, prepared.reward_grader):
+                for row in unit:
+                    completions.extend(row["completions"])
+                bar.set_postfix(values_beside_bar(completions))
+                bar.update(len(unit))
                 # Partial credit, with which correctness is not known, may show only after some units.
                 prepared.check_correctness_known()
 
 
-def with_progress(units: Iterable[list[dict[str, Any]]], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
-    """Yields the units unchanged, and shows the accuracy and the mean tokens so far in the progress bar."""
-    # Records of all completions so far, such as {"num_tokens": 46, "is_correct": True, ...}.
-    completions: list[dict[str, Any]] = []
-    for unit in units:
-        for row in unit:
-            completions.extend(row["completions"])
-        # As a number, `is_correct` is 1, 0 or, for a completion that could not be graded, NaN, which `mean` ignores.
-        means = pd.DataFrame(completions, columns=["num_tokens", "is_correct"], dtype=float).mean()
-        bar.set_postfix(accuracy=f"{means['is_correct']:.3f}", tokens=f"{means['num_tokens']:.0f}")
-        bar.update(len(unit))
-        yield unit
+def values_beside_bar(completions: list[dict[str, Any]]) -> dict[str, str]:
+    """Returns the accuracy and the mean tokens of completions, as shown beside the progress bar."""
+    # As a number, `is_correct` is 1, 0 or, for a completion that could not be graded, NaN, which `mean` ignores.
+    means = pd.DataFrame(completions, columns=["num_tokens", "is_correct"], dtype=float).mean()
+    return {"accuracy": f"{means['is_correct']:.3f}", "tokens": f"{means['num_tokens']:.0f}"}

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -21,37 +20,10 @@ TAIL_BYTES = 2**16  # bytes at the end of a log, which hold its last bar
 
 UPDATE_UNIT = "update"  # unit of the bar of leash train; that of leash eval is "problem"
 # the end of a bar, such as "| 31/80 [01:33<02:27,  3.00s/update, length=52, target=46]"
-BAR_PATTERN = re.compile(r"\| (\d+)/(\d+) \[[\d:]+<[^,]*, +[\d.?]+(?:s/)?(update|problem)(?:/s)?(?:, ([^\]]*))?\]")
-
-
-class Bar(NamedTuple):
-    """A progress bar in a log, as it was written last.
-
-    Args:
-        num_done (`int`), total (`int`): Number of updates or problems that are done, and number of all.
-        shown_values (`dict[str, str]`): Values that are shown beside the bar, such as `{"length": "52"}`.
-    """
-
-    num_done: int
-    total: int
-    shown_values: dict[str, str]
-
-
-def last_bar_by_unit(log: str) -> dict[str, Bar]:
-    """Returns the last bar of each unit in the text of a log; the bar that was written last is the last entry.
-
-    Example:
-        >>> last_bar_by_unit("| 31/80 [01:33<02:27,  3.00s/update, length=52]")
-        {'update': Bar(num_done=31, total=80, shown_values={'length': '52'})}
-    """
-    bars: dict[str, Bar] = {}
-    for num_done, total, unit, postfix in BAR_PATTERN.findall(log):
-        # "length=52, target=46" becomes {"length": "52", "target": "46"}; the postfix may be empty.
-        values = dict(value.split("=", 1) for value in postfix.split(", ") if value)
-        # The key is removed first, so that it becomes the last one of the dict.
-        bars.pop(unit, None)
-        bars[unit] = Bar(int(num_done), int(total), values)
-    return bars
+BAR_PATTERN = re.compile(
+    r"\| (?P<bar>(?P<num_done>\d+)/(?P<total>\d+) "
+    r"\[[\d:]+<[^,]*, +[\d.?]+(?:s/)?(?P<unit>update|problem)(?:/s)?(?:, [^\]]*)?\])"
+)
 
 
 class RunProgress:
@@ -60,7 +32,7 @@ class RunProgress:
     def __init__(self, run: ComparedRun):
         self.run = run
         self.has_ended = run.is_done()
-        self.stage = "starting"  # a description of what the run does now
+        self.stage = "starting"  # or the progress bar of what the run does now
         self.num_done = 0  # updates
         self.total = 0  # updates; 0 means not known yet
         if run.is_trained:
@@ -71,32 +43,12 @@ class RunProgress:
             self.total = max(state.get("max_steps", 0), run.recipe.get("max_steps") or 0, self.num_done)
 
     def read_log(self) -> None:
-        """Reads the end of the log."""
-        bars = last_bar_by_unit(text_at_end(self.run.folder / LOG_FILE))
-        if UPDATE_UNIT in bars:
-            self.num_done = bars[UPDATE_UNIT].num_done
-            self.total = bars[UPDATE_UNIT].total
-        if bars:
-            # The bar that was written last says what the run does now.
-            unit, bar = [*bars.items()][-1]
-            self.stage = stage_in_words(unit, bar)
-
-
-def stage_in_words(unit: str, bar: Bar) -> str:
-    """Describes what a run does by its last bar.
-
-    Example:
-        >>> stage_in_words("update", Bar(31, 80, {"length": "52", "target": "46", "lambda": "0.1"}))
-        'update 31 of 80, length 52 of 46, lambda 0.1'
-    """
-    values = dict(bar.shown_values)
-    # Length and target are shown together, as "length 52 of 46".
-    if "length" in values and "target" in values:
-        values["length"] += f" of {values.pop('target')}"
-    stage = UPDATE_UNIT if unit == UPDATE_UNIT else f"evaluation, {unit}"
-    parts = [f"{stage} {bar.num_done} of {bar.total}"]
-    parts.extend(f"{name} {value}" for name, value in values.items())
-    return ", ".join(parts)
+        """Reads the end of the log. The bar that was written last says what the run does now."""
+        for match in BAR_PATTERN.finditer(text_at_end(self.run.folder / LOG_FILE)):
+            self.stage = match["bar"]
+            if match["unit"] == UPDATE_UNIT:
+                self.num_done = int(match["num_done"])
+                self.total = int(match["total"])
 
 
 def text_at_end(file: Path) -> str:

@@ -12,14 +12,12 @@ import yaml
 from leash_trl.completions.costs import find_cost
 from leash_trl.errors import TrainingError
 from leash_trl.model_paths import model_path
-from leash_trl.run_folder import complete_checkpoints, length_control_state, read_trainer_state
+from leash_trl.run_folder import complete_checkpoints, read_trainer_state
 from leash_trl.saved_recipe import differing_names, field_as_mapping
 
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from leash_trl.length_control.method import LengthControl
 
 LOG_FILE = "log.txt"
 RUN_RECIPE_FILE = "recipe.yaml"
@@ -50,38 +48,6 @@ class LengthRequest(NamedTuple):
         return name if self.eval_name is None else f"{name}, {self.eval_name}"
 
 
-@dataclass(frozen=True)
-class PromptEndings:
-    """The texts that a training appends to its prompts for an effort or a target.
-
-    Args:
-        make_length_control (`Callable`): Returns the method in its initial state.
-        generation_limit (`float`): Maximum length of a completion of the training in tokens; may be infinite.
-        effort_suffix (`str`): Text in which {effort} is replaced by the name of the effort; `None` for the default.
-        template_states_effort (`bool`): Whether the chat template states the efforts, by arguments of their own.
-    """
-
-    make_length_control: Callable[[], "LengthControl"]
-    generation_limit: float
-    effort_suffix: str | None
-    template_states_effort: bool
-
-    def ending_for(self, folder: Path, request: LengthRequest) -> str:
-        """Returns the text at the end of prompts: the effort, and the method's suffix after the training in
-        `folder`."""
-        from leash_trl.completions.prompts import effort_text
-
-        method = self.make_length_control()
-        # The suffix of a method may depend on its state at the end of training.
-        saved = length_control_state(folder)
-        if saved is not None:
-            method.load_state_dict(saved["state"])
-        method_suffix = method.prompt_suffix(request.target_length, self.generation_limit)
-        if request.effort is None:
-            return method_suffix
-        return effort_text(request.effort, self.effort_suffix, self.template_states_effort) + method_suffix
-
-
 @dataclass(eq=False)
 class ComparedRun:
     """One seed of one arm at one point of its grid. If the arm is not trained, the run only evaluates the base model,
@@ -97,8 +63,8 @@ class ComparedRun:
         is_trained (`bool`): Whether the run trains a model.
         folder (`Path`): Folder of the run.
         seed (`int`): Seed of training and sampling; the base has none, and is sampled with 0.
-        prompt_endings ([`PromptEndings`]): Texts that the training appends to prompts; `None` if the run trains no
-            model.
+        prompt_ending_of (`Callable`): Returns the text that the training in a folder appended to prompts for an effort
+            or a target; `None` if the run trains no model.
     """
 
     arm: str
@@ -109,7 +75,7 @@ class ComparedRun:
     is_trained: bool
     folder: Path
     seed: int | None = None
-    prompt_endings: PromptEndings | None = None
+    prompt_ending_of: Callable[[Path, LengthRequest], str] | None = None
     evals: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -149,11 +115,6 @@ class ComparedRun:
         return f"{EVALUATION_NAME}.yaml" if eval_name is None else f"{EVALUATION_NAME}-{eval_name}.yaml"
 
     @property
-    def last_target_change(self) -> int:
-        """Policy update at which the target changed last; 0 if it did not."""
-        return max((int(update) for update in self._mapping("target_milestones")), default=0)
-
-    @property
     def length_of(self) -> str:
         """What the target limits."""
         return self.recipe.get("length_of") or "completion"
@@ -167,8 +128,9 @@ class ComparedRun:
     def lengths_since_target_change(self, lengths: "pd.Series[float]") -> "pd.Series[float]":
         """Returns the mean lengths of the training batches after the last change of the target, indexed by the number
         of policy updates since then. `lengths` is indexed by policy update."""
-        since_change = lengths.loc[self.last_target_change + 1 :]
-        return since_change.set_axis(since_change.index - self.last_target_change)
+        last_change = max(map(int, self._mapping("target_milestones")), default=0)
+        since_change = lengths.loc[last_change + 1 :]
+        return since_change.set_axis(since_change.index - last_change)
 
     def is_done(self) -> bool:
         """Returns whether all results of the run exist."""
@@ -305,6 +267,6 @@ class ComparedRun:
         has_target = request.target_length is not None and options.get("length_of") == self.length_of
         if has_target and "target_length" not in options:
             words.append(f"--target_length={request.target_length}")
-        if self.prompt_endings is not None and "prompt_ending" not in options:
-            words.append(f"--prompt_ending={self.prompt_endings.ending_for(self.folder, request)}")
+        if self.prompt_ending_of is not None and "prompt_ending" not in options:
+            words.append(f"--prompt_ending={self.prompt_ending_of(self.folder, request)}")
         return words

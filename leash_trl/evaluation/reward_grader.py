@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from trl.trainer.utils import get_callable_name
@@ -65,12 +65,23 @@ class RewardGrader:
             arguments (`Mapping[str, Any]`): Arguments of the functions, as [`reward_arguments`] returns them.
             thinking_markers (`Sequence[ThinkingMarkers]`): Markers of each completion.
         """
-        rewards = self._rewards(arguments, thinking_markers)
+        # The functions, and the one that decides correctness if it is not among them.
+        functions = bind_thinking_markers(self.all_functions, thinking_markers)
+        names = [get_callable_name(function) for function in functions]
+        num_completions = len(arguments["completion_ids"])
+        # The table has shape (completions, functions), with NaN for no reward, in float32 as in TRL's trainers.
+        table = reward_table(functions, names, arguments, num_completions).float()
+        num_weighted = len(self.functions)
+        weights = torch.tensor(self.weights or [1.0] * num_weighted)
+        totals = weighted_task_rewards(table[:, :num_weighted], weights)
+        # Without a chosen column, the sum takes its place; with several functions, correctness is then not known.
+        column = self.correctness_rule.deciding_column
+        deciding_rewards = totals if column is None else table[:, column]
         # The rule observes these rewards before it is asked, since they may be the first that show partial credit.
-        self.correctness_rule.observe(torch.tensor(rewards.deciding))
+        self.correctness_rule.observe(deciding_rewards)
         is_known = self.correctness_rule.is_known
         verdicts = []
-        for total, deciding in zip(rewards.totals, rewards.deciding, strict=True):
+        for total, deciding in zip(totals.tolist(), deciding_rewards.tolist(), strict=True):
             is_scored = not math.isnan(deciding)
             verdict = {
                 "answer": None,
@@ -80,27 +91,6 @@ class RewardGrader:
             }
             verdicts.append(verdict)
         return verdicts
-
-    def _rewards(self, arguments: Mapping[str, Any], thinking_markers: Sequence[ThinkingMarkers]) -> "_Rewards":
-        """Calls the functions, and the one that decides correctness if it is not among them."""
-        functions = bind_thinking_markers(self.all_functions, thinking_markers)
-        names = [get_callable_name(function) for function in functions]
-        num_completions = len(arguments["completion_ids"])
-        # The table has shape (completions, functions), with NaN for no reward, in float32 as in TRL's trainers.
-        table = reward_table(functions, names, arguments, num_completions).float()
-        num_weighted = len(self.functions)
-        weights = torch.tensor(self.weights or [1.0] * num_weighted)
-        totals = weighted_task_rewards(table[:, :num_weighted], weights).tolist()
-        # Without a chosen column, the sum takes its place; with several functions, correctness is then not known.
-        column = self.correctness_rule.deciding_column
-        return _Rewards(totals, totals if column is None else table[:, column].tolist())
-
-
-class _Rewards(NamedTuple):
-    """Weighted sums of rewards, and the rewards that decide correctness, for each completion; NaN for none."""
-
-    totals: list[float]
-    deciding: list[float]
 
 
 def reward_arguments(

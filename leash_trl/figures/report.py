@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
-from leash_trl.comparison.curves import NUM_END_BATCHES, first_and_last_batches, first_step_at_target
+from leash_trl.comparison.curves import first_step_at_target
 from leash_trl.comparison.tables import (
     DIFFERENCES_FILE,
     Table,
@@ -53,6 +53,7 @@ from leash_trl.run_folder import (
 
 
 MAX_GOLD_CHARACTERS = 200  # a heading cuts longer golds
+NUM_END_BATCHES = 10  # at each end of a log
 MAX_LISTED_TARGETS = 4  # largest number that a cell lists; a schedule may have more
 NOT_EVALUATED_SENTENCE = (
     "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
@@ -433,10 +434,11 @@ def _steps_to_target(run: pd.DataFrame, spans: Sequence[TargetSpan]) -> str:
 
 
 def _first_and_last_means(run: pd.DataFrame, key: str) -> tuple[float, float]:
-    """Returns the means of the first and of the last logged values; NaN if there are none."""
+    """Returns the means of the first and of the last ten logged batches; if there are fewer than twenty, of the first
+    and of the last half, and NaN without any."""
     values = logged_curve(run, f"leash/{key}")
     # A run may have logged evaluations only.
     if values.empty:
         values = logged_curve(run, f"eval_leash/{key}")
-    first, last = first_and_last_batches(values)
-    return first.mean(), last.mean()
+    size = min(NUM_END_BATCHES, max(1, len(values) // 2))
+    return values.iloc[:size].mean(), values.iloc[-size:].mean()

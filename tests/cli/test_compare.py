@@ -661,9 +661,9 @@ def test_what_runs_in_progress_do_is_shown_by_their_logs(comparison, tmp_path, m
     child.write_text(f"import time\nprint('{bar}', flush=True)\ntime.sleep(0.5)\n{child.read_text()}")
     assert comparison("--arms", "leash", "--jobs", "1") == 0
     printed = capsys.readouterr().err
-    assert "leash/seed-0: update 1 of 2, length 90 of 46" in printed
+    assert "leash/seed-0: 1/2 [00:07<00:07,  7.00s/update, length=90, target=46]" in printed
     assert "1 of 4 updates" in printed
-    assert printed.index("seed-0: update") < printed.index("seed-0 done") < printed.index("seed-1: update")
+    assert printed.index("seed-0: 1/2") < printed.index("seed-0 done") < printed.index("seed-1: 1/2")
     last_line = printed.splitlines()[-1]
     assert "4 of 4 updates" in last_line
     assert "3 of 3 runs" in last_line

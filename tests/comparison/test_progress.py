@@ -12,7 +12,7 @@ from tqdm import tqdm
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from leash_trl.comparison import progress
-from leash_trl.comparison.progress import ComparisonProgress, RunProgress, last_bar_by_unit
+from leash_trl.comparison.progress import BAR_PATTERN, ComparisonProgress, RunProgress
 from leash_trl.comparison.queue import EndedJob
 from leash_trl.comparison.run import ComparedRun
 from leash_trl.run_folder import LENGTH_CONTROL_STATE_KEY
@@ -30,9 +30,9 @@ def test_the_bar_of_a_resumed_training_counts_only_what_it_does_itself(tmp_path,
     callback.on_log(*event, logs={"leash/mean_length": 52.34, "leash/target_length": 46.0, "leash/lambda": 0.125})
     callback.on_train_end(*event)
     printed = capsys.readouterr().err
-    (bar,) = last_bar_by_unit(printed).values()
-    assert (bar.num_done, bar.total) == (51, 80)
-    assert bar.shown_values == {"length": "52.34", "target": "46", "lambda": "0.125"}
+    *_, last = BAR_PATTERN.finditer(printed)
+    assert (last["num_done"], last["total"]) == ("51", "80")
+    assert last["bar"].endswith(", length=52.34, target=46, lambda=0.125]")
     # 29 updates of at least 0.2 seconds are left; as 51 updates in 0.2 seconds, they would take none
     minutes, seconds = re.findall(r"51/80 \[[\d:]+<(\d+):(\d+)", printed)[-1]
     assert 60 * int(minutes) + int(seconds) >= 5
@@ -45,19 +45,8 @@ def test_the_bar_names_another_cost_than_tokens(tmp_path, capsys):
     callback.on_train_begin(arguments, state, TrainerControl())
     callback.on_log(arguments, state, TrainerControl(), logs={"leash/mean_length": 1.5})
     callback.training_bar.refresh()
-    (bar,) = last_bar_by_unit(capsys.readouterr().err).values()
-    assert bar.shown_values == {"tool_calls": "1.5"}
-
-
-def test_of_several_bars_each_unit_counts_with_its_last_and_other_bars_not_at_all():
-    log = "\r 10%|# | 8/80 [00:16<02:24,  2.00s/update]\r 11%|# | 9/80 [00:17<02:20,  1.98s/update, length=50]\n"
-    log += "Loading weights: 100%|##| 29/29 [00:00<00:00, 23572.64it/s]\n"
-    log += "\rgym:   0%|  | 0/20 [00:00<?, ?problem/s]\r 40%|## | 8/20 [1:00:02<1:30:03,  4.00problem/s, tokens=43"
-    bars = last_bar_by_unit(log)
-    assert list(bars) == ["update", "problem"]
-    assert bars["update"] == (9, 80, {"length": "50"})
-    assert bars["problem"] == (0, 20, {})  # the last one is not written to its end
-    assert last_bar_by_unit(log + "]")["problem"] == (8, 20, {"tokens": "43"})
+    *_, last = BAR_PATTERN.finditer(capsys.readouterr().err)
+    assert last["bar"].endswith(", tool_calls=1.5]")
 
 
 def run_in(folder, is_trained=True, **recipe):
@@ -83,10 +72,20 @@ def test_a_run_goes_on_from_its_checkpoint_as_its_log_says(tmp_path):
     (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": 50, "max_steps": 80}))
     run = RunProgress(run_in(tmp_path))
     assert (run.num_done, run.total) == (50, 80)
-    write_log(run.run, "| 80/80 [01:00<00:00,  2.00s/update]\n| 12/20 [00:06<00:04,  2.00problem/s]")
+    log = "\r 97%|##| 78/80 [00:56<00:04,  2.00s/update]\r100%|##| 80/80 [01:00<00:00,  2.00s/update, length=50]\n"
+    write_log(run.run, log)
     run.read_log()
     assert (run.num_done, run.total) == (80, 80)
-    assert run.stage == "evaluation, problem 12 of 20"
+    assert run.stage == "80/80 [01:00<00:00,  2.00s/update, length=50]"
+    log += "Loading weights: 100%|##| 29/29 [00:00<00:00, 23572.64it/s]\n"  # a bar of another program
+    log += "\rgym:   0%|  | 0/20 [00:00<?, ?problem/s]\r 40%|## | 8/20 [1:00:02<1:30:03,  4.00problem/s, tokens=43"
+    write_log(run.run, log)
+    run.read_log()
+    assert run.stage == "0/20 [00:00<?, ?problem/s]"  # the last bar is not written to its end
+    write_log(run.run, log + "]")
+    run.read_log()
+    assert run.stage == "8/20 [1:00:02<1:30:03,  4.00problem/s, tokens=43]"
+    assert (run.num_done, run.total) == (80, 80)  # updates, not problems
 
 
 def test_the_time_left_is_that_of_the_updates_left_at_their_mean_speed(tmp_path, capsys, monkeypatch):

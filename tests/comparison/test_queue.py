@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from leash_trl.comparison.progress import last_bar_by_unit
+from leash_trl.comparison.progress import BAR_PATTERN
 from leash_trl.comparison.queue import cause_of_failure, run_jobs
 
 
@@ -69,7 +69,8 @@ def test_a_child_draws_the_bars_from_which_progress_is_read(variable, value, mod
     monkeypatch.setenv(variable, value)
     (log,) = jobs = jobs_of(tmp_path, [[[module("draws", DRAWS)]]])
     assert [job.exit_code for job in run_jobs(jobs, [None])] == [0]
-    assert last_bar_by_unit(log.read_text()) == {"update": (3, 3, {})}
+    *_, last = BAR_PATTERN.finditer(log.read_text())
+    assert (last["num_done"], last["total"], last["unit"]) == ("3", "3", "update")
 
 
 BAR = "\r 40%|####      | 2/5 [00:01<00:01,  1.8it/s]"
