@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
+import traces
 import transformers
 from forced_styles import force_styles
 from matplotlib.figure import Figure
+from traces import TraceStyle, solution_trace, story_trace
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 from leash_trl.completions.prompts import effort_text
@@ -34,7 +36,7 @@ from leash_trl.figures import style
 from leash_trl.gym import CHECKPOINT, RECORD_FILE, base_record, task
 from leash_trl.gym.dataset import SIZES, gym_problems
 from leash_trl.gym.stories import STORY_LEVELS, Story
-from leash_trl.gym.task import TraceStyle, problems, solution_trace
+from leash_trl.gym.task import problems
 
 
 BATCH_SIZE = 64  # traces per step
@@ -74,7 +76,7 @@ class Stage(NamedTuple):
 def _row(tokenizer: PreTrainedTokenizerBase, stage: Stage, problem: task.Problem, rng: random.Random) -> Row:
     suffix, trace_style = rng.choice([*stage.styles.items()])
     if suffix == OTHER_WORDS:
-        words = ["word", "word,", str(rng.randint(0, task.MAX_NUMBER)), "."]
+        words = ["word", "word,", str(rng.randint(0, traces.MAX_NUMBER)), "."]
         suffix += " ".join(rng.choices(words, k=rng.randint(1, 12)))
     messages = [{"role": "user", "content": problem.question + suffix}]
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -115,8 +117,8 @@ def _overthinking(slip_rate: float, **usually: Any) -> dict[str, TraceStyle]:
 
 
 STAGES = (
-    Stage({"": task.STEP_BY_STEP}, 1500, 4e-3),
-    Stage({"": task.SHORTCUTS}, 3500, 3e-3),
+    Stage({"": traces.STEP_BY_STEP}, 1500, 4e-3),
+    Stage({"": traces.SHORTCUTS}, 3500, 3e-3),
     Stage(_overthinking(0.1), 1000, 1.5e-3),
     Stage(_overthinking(0.09, recheck_weights=(0.2, 0.4, 0.4)), 700, 1e-3),
 )
@@ -209,7 +211,7 @@ def traced_stories(count: int, seed: int) -> list[dict[str, list[dict[str, str]]
     for problem in itertools.islice(problems(seed, STORY_LEVELS, "train"), count):
         story = Story(problem)
         prompt = [{"role": "user", "content": story.question}]
-        completion = [{"role": "assistant", "content": story.trace(STORY_STYLE, rng)}]
+        completion = [{"role": "assistant", "content": story_trace(story, STORY_STYLE, rng)}]
         rows.append({"prompt": prompt, "completion": completion})
     return rows
 

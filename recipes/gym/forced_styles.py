@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+import traces
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.utils import ALL_CACHE_NAMES
 
@@ -17,12 +18,12 @@ from leash_trl.gym import task
 TOTAL = "{total}"
 # how a step is written, by its number from 1
 STYLES: dict[str, Callable[[int], str]] = {
-    "full, twice": lambda step: task.FULL,
-    "full": lambda step: task.FULL,
-    "short": lambda step: task.SHORT,
-    "terse": lambda step: task.TERSE,
-    "two of three": lambda step: task.TERSE if step % 3 else "",
-    "every second": lambda step: "" if step % 2 else task.TERSE,
+    "full, twice": lambda step: traces.FULL,
+    "full": lambda step: traces.FULL,
+    "short": lambda step: traces.SHORT,
+    "terse": lambda step: traces.TERSE,
+    "two of three": lambda step: traces.TERSE if step % 3 else "",
+    "every second": lambda step: "" if step % 2 else traces.TERSE,
     "none": lambda step: "",
 }
 
@@ -35,7 +36,7 @@ def forced_text(problem: task.Problem, style: str) -> list[str]:
         one_pass += step_text(step).replace("{label}", label).replace("{term:+d}", f"{term:+d}")
     text = one_pass
     if style == "full, twice":
-        text += task.RECHECK_OPENINGS[0].format(problem.terms[0]) + one_pass
+        text += traces.RECHECK_OPENINGS[0].format(problem.terms[0]) + one_pass
     return f"{text}</think>\\boxed{{{TOTAL}}}".split(TOTAL)
 
 
@@ -58,7 +59,8 @@ def forced_answers(
         messages = [{"role": "user", "content": problem.question}]
         prompts.append(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
         texts.append([tokenizer.encode(piece) for piece in forced_text(problem, style)])
-    number_ids = torch.tensor(tokenizer.convert_tokens_to_ids([str(number) for number in range(task.MAX_NUMBER + 1)]))
+    numbers = [str(number) for number in range(traces.MAX_NUMBER + 1)]
+    number_ids = torch.tensor(tokenizer.convert_tokens_to_ids(numbers))
     # problems of a level have prompts and pieces of the same lengths, so that nothing is padded
     *pieces, last_piece = zip(*texts, strict=True)
     length = len(last_piece[0]) + 1  # with the end token

@@ -13,21 +13,12 @@ import pytest
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
+from traces import SHORTCUTS, STEP_BY_STEP, TraceStyle, solution_trace
 from transformers import AutoModelForCausalLM
 
 from leash_trl.completions.prompts import effort_text
 from leash_trl.gym import CHECKPOINT, base_record
-from leash_trl.gym.task import (
-    LEVELS,
-    MAX_LEVEL,
-    MAX_TOTAL,
-    SHORTCUTS,
-    STEP_BY_STEP,
-    TraceStyle,
-    problems,
-    sample_problem,
-    solution_trace,
-)
+from leash_trl.gym.task import LEVELS, MAX_LEVEL, MAX_TOTAL, problems, sample_problem
 
 
 PROBLEMS = st.builds(

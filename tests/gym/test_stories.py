@@ -6,10 +6,11 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traces import SHORTCUTS, TraceStyle, story_trace
 
 from leash_trl.data.problems import load_problems
 from leash_trl.gym.stories import PRONOUN_BY_PERSON, STORY_LEVELS, THINGS, Story
-from leash_trl.gym.task import SHORTCUTS, TraceStyle, sample_problem
+from leash_trl.gym.task import sample_problem
 from leash_trl.rewards import math_reward
 
 
@@ -43,7 +44,7 @@ def questions_of(name):
 
 @given(STORIES, st.integers(), st.sampled_from([FULL, SHORTCUTS]))
 def test_a_trace_without_slips_is_right_in_all_it_says(story, seed, style):
-    trace = story.trace(style, random.Random(seed))
+    trace = story_trace(story, style, random.Random(seed))
     for before, sign, amount, total in re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", trace):
         assert int(before) + int(sign + amount) == int(total)
     assert trace.endswith(f"The answer is \\boxed{{{story.problem.answer}}}.")
