@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from leash_trl.completions.thinking import ThinkingTokens
+from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
 
 
 class CompletionFacts(NamedTuple):
@@ -58,12 +58,13 @@ def completion_facts(
 def facts_of_completions(
     completion_ids: Sequence[Sequence[int]],
     end_ids: Collection[int],
-    begin_in_thinking: Sequence[bool],
+    markers: Sequence[ThinkingMarkers],
     *,
     tool_masks: Sequence[Sequence[int]] | None = None,
     thinking: ThinkingTokens | None = None,
 ) -> list[CompletionFacts]:
-    """Returns the [`completion_facts`] of each of several completions."""
+    """Returns the [`completion_facts`] of each of several completions; `markers` say whether each begins in its
+    thinking."""
     all_facts = []
     for row, token_ids in enumerate(completion_ids):
         facts = completion_facts(
@@ -71,7 +72,7 @@ def facts_of_completions(
             end_ids,
             tool_mask=tool_masks[row] if tool_masks else None,  # there are none without tools
             thinking=thinking,
-            begins_in_thinking=begin_in_thinking[row],
+            begins_in_thinking=markers[row].begins_in_thinking,
         )
         all_facts.append(facts)
     return all_facts

@@ -42,7 +42,6 @@ UNSUPPORTED_SETTINGS = (
     "watermarking_config",
     # completions begin, end or are counted otherwise
     "token_healing",
-    "stop_strings",
     "max_time",
     "num_return_sequences",
 )
@@ -217,41 +216,37 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     tokenizer = trainer.processing_class
     # TRL: GRPOTrainer._tokenize_prompts, so that `LeashGRPOTrainer` renders each prompt as its row says
     ids, _, _ = trainer._tokenize_prompts(prompts)
-    width = max(map(len, ids))  # of the batch of prompts, which are padded to the longest
+    padded = ShrinkingBatch.of_prompts(ids, tokenizer.pad_token_id, trainer.accelerator.device)
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
-        settings = generation_settings(model, trainer.generation_config, width)
-        check_settings_supported(settings)
-        completion_ids = sample_tokens(
-            model,
-            ids,
-            end_ids=[merged_eos_token_ids(settings.eos_token_id, tokenizer)] * len(ids),
-            # In transformers, max_length includes the prompt and its padding.
-            limits=[settings.max_length - width] * len(ids),
-            pad_id=tokenizer.pad_token_id,
-            warpers=model._get_logits_processor(settings, input_ids_seq_length=width, device=model.device),
+
+        def sample(
+            _: PreTrainedModel,
+            input_ids: torch.Tensor,
+            *,
+            logits_processor: LogitsProcessorList,
+            generation_config: generation.GenerationConfig,
+            **_others: Any,
+        ) -> list[list[int]]:
+            check_settings_supported(generation_config)
+            return sample_tokens(
+                model,
+                ids,
+                end_ids=[merged_eos_token_ids(generation_config.eos_token_id, tokenizer)] * len(ids),
+                # In transformers, max_length includes the prompt and its padding.
+                limits=[generation_config.max_length - input_ids.shape[1]] * len(ids),
+                pad_id=tokenizer.pad_token_id,
+                warpers=logits_processor,
+            )
+
+        # `generate` merges the settings of the trainer with the model's own, and calls `sample` with the result.
+        completion_ids = model.generate(
+            input_ids=padded.tokens,
+            attention_mask=padded.mask,
+            generation_config=trainer.generation_config,
+            custom_generate=sample,
         )
     # TRL: GRPOTrainer._generate_single_turn returns no log-probabilities of transformers' generation either
     return {"prompt_ids": ids, "completion_ids": completion_ids, "logprobs": None}
-
-
-def generation_settings(
-    model: PreTrainedModel, of_trainer: generation.GenerationConfig, width: int
-) -> generation.GenerationConfig:
-    """Returns the settings with which `generate` would complete prompts of `width` tokens: those of the trainer, then
-    the model's own, then transformers' defaults."""
-    # These are private steps of transformers' `generate`, in its order. They fill in the end tokens and `max_length`,
-    # the limit of prompt and completion together.
-    has_default_length = of_trainer.max_length is None and model.generation_config.max_length is None
-    settings, _ = model._prepare_generation_config(of_trainer)
-    model._prepare_special_tokens(settings, device=model.device)
-    return model._prepare_generated_length(
-        settings,
-        has_default_max_length=has_default_length,
-        has_default_min_length=True,  # it only decides whether transformers warns
-        model_input_name="input_ids",
-        input_ids_length=width,
-        inputs_tensor=None,  # only models that take embeddings instead of token ids need it
-    )
 
 
 def check_settings_supported(settings: generation.GenerationConfig) -> None:

@@ -411,8 +411,7 @@ def _measurements(
     """Returns the fields of completions for their records that say how long they are, what they cost and how they
     ended; `arguments` are those of reward functions."""
     thinking = ThinkingTokens(engine.tokenizer, ThinkingMarkers(plan.thinking_end))
-    begin_in_thinking = [markers.begins_in_thinking for markers in sampled.markers]
-    all_facts = facts_of_completions(sampled.token_ids, engine.eos_token_ids, begin_in_thinking, thinking=thinking)
+    all_facts = facts_of_completions(sampled.token_ids, engine.eos_token_ids, sampled.markers, thinking=thinking)
     # The cost may be a function of the user, which gets the arguments of a reward function.
     costs = costs_of(find_cost(plan.length_of), all_facts, arguments, engine.tokenizer.decode)
     measurements = []

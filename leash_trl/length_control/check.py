@@ -228,14 +228,7 @@ def _check_values(method: LengthControl, rollouts: Rollouts, score: Score) -> No
 
 
 def _check_declared_advantages(method: LengthControl, rollouts: Rollouts, score: Score) -> None:
-    """Raises `ValueError` if the advantages are not those that `own_advantages` and `advantages_have_mean_zero`
-    declare."""
-    advantages_by_rule = DEFAULT_RULE(score.shaped, rollouts.num_generations)
-    if not method.own_advantages and not _is_same(score.advantages, advantages_by_rule):
-        raise ValueError(
-            f"own_advantages of length_control {method.name!r} is False, but its advantages are not those of the "
-            "shaped rewards; set it to True"
-        )
+    """Raises `ValueError` if `advantages_have_mean_zero` is declared, but not true."""
     means_P = rollouts.by_group(score.advantages).mean(dim=1)
     if method.advantages_have_mean_zero and means_P.abs().max() > FLOAT32_ERROR:
         raise ValueError(

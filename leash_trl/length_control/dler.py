@@ -44,7 +44,6 @@ class DLER(LengthControl):
     name = "dler"
     paper = Paper("DLER: Doing Length pEnalty Right", "2510.15110")
     depends_on = "batch"
-    own_advantages = True
     advantages_have_mean_zero = True
     target_use = "required"
     needs_truncated = True

@@ -47,7 +47,6 @@ class DRPO(LengthControl):
     )
     formula_from = "the authors' release"
     depends_on = "prompt"
-    own_advantages = True
     advantages_have_mean_zero = True
 
     temperature: float = hyperparameter(0.1, gt=0)

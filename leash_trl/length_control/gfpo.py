@@ -45,7 +45,6 @@ class GFPO(LengthControl):
     name = "gfpo"
     paper = Paper("Sample More to Think Less: Group Filtered Policy Optimization", "2508.09726")
     depends_on = "prompt"
-    own_advantages = True
     advantages_have_mean_zero = True
 
     metric: Literal["length", "token_efficiency"] = "length"

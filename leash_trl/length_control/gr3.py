@@ -26,7 +26,6 @@ class GR3(LengthControl):
     paper = Paper("GR3", "2603.10535")
     formula_from = "prime-rl"
     depends_on = "prompt"
-    own_advantages = True
     advantages_have_mean_zero = True
     scale_rewards = "none"
 

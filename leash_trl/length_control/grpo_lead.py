@@ -33,7 +33,6 @@ class GRPOLead(LengthControl):
     name = "grpo_lead"
     paper = Paper("GRPO-LEAD: A Difficulty-Aware Reinforcement Learning Approach", "2504.09696")
     depends_on = "prompt"
-    own_advantages = True
     scale_rewards = "group"
 
     alpha: float = hyperparameter(0.05, ge=0)

@@ -141,7 +141,6 @@ class LEAD(LengthControl):
     )
     formula_from = "the authors' release"
     depends_on = "batch"
-    own_advantages = True
 
     lower_bound: int = hyperparameter(1000, ge=1)
     upper_bound: int | None = hyperparameter(None, ge=1)

@@ -58,7 +58,6 @@ class LeashPredictive(Leash):
     name = "leash_predictive"
     paper = None
     depends_on = "prompt"
-    own_advantages = True
     advantages_have_mean_zero = True
 
     lambda_init: float = hyperparameter(1.0, ge=0)

@@ -55,8 +55,6 @@ class LengthControl:
     # on what the shaped reward of a completion depends, and its advantage if the method computes its own: on this
     # completion alone, on all completions of its prompt, or on all prompts of the batch
     depends_on: ClassVar[Literal["completion", "prompt", "batch"]] = "completion"
-    # whether the method computes its own advantages
-    own_advantages: ClassVar[bool] = False
     # whether its own advantages have mean 0 over every prompt, so that GRPO and RLOO can compute them from rewards
     advantages_have_mean_zero: ClassVar[bool] = False
     # standard deviation by which advantages are divided; `None`: that of the run's `scale_rewards`
@@ -82,6 +80,11 @@ class LengthControl:
             max_completion_length (`float`): Largest length that a completion can have; infinite for no limit, or if
                 `length_of` counts no tokens.
         """
+
+    @property
+    def own_advantages(self) -> bool:
+        """Whether the advantages are not those of the run's `scale_rewards` for the shaped rewards."""
+        return type(self).advantages is not LengthControl.advantages or self.scale_rewards is not None
 
     def columns_read(self) -> tuple[str, ...]:
         """Returns the columns of the data set that the method reads from `rollouts.columns`; training requires all of

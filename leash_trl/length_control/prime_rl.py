@@ -29,7 +29,6 @@ class PrimeRL(LengthControl):
 
     name = "prime_rl"
     depends_on = "prompt"
-    own_advantages = True
     advantages_have_mean_zero = True
     scale_rewards = "none"
 

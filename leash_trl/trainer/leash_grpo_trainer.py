@@ -31,7 +31,9 @@ from accelerate.utils import gather_object
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from leash_trl.completions.costs import costs_of, warn_of_no_thinking
+from leash_trl.completions.facts import facts_of_completions
 from leash_trl.completions.prompts import TEMPLATE_COLUMN
+from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, concatenated
@@ -47,7 +49,7 @@ from leash_trl.trainer.dynamic_sampling import DynamicSampling, part_of_process
 from leash_trl.trainer.generation_batch import Completions, GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.prompt_rows import PromptFacts, columns_of_rows, prompt_facts, row_of_model
-from leash_trl.trainer.rollouts_of_batch import facts_of_batch, rollouts_of_batch
+from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
 from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
 from leash_trl.trainer.trl_settings import thinking_markers
 
@@ -319,14 +321,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # The text at the end of a prompt shows whether the chat template has begun, or ended, the thinking there.
         prompt_ends = [self._tokenizer.decode(ids[-NUM_END_TOKENS:]) for ids in prompt_ids]
         markers = [self.thinking_markers.for_prompt(prompt_end) for prompt_end in prompt_ends]
-        facts = facts_of_batch(
-            completion_ids,
-            self._end_ids,
-            markers,
-            cost=self.cost,
-            tokenizer=self._tokenizer,
-            tool_masks=tool_masks,
-        )
+        # The tokens of the thinking are counted only if they are the cost.
+        thinking = ThinkingTokens(self._tokenizer, markers[0]) if self.cost.name == "thinking" else None
+        facts = facts_of_completions(completion_ids, self._end_ids, markers, tool_masks=tool_masks, thinking=thinking)
         return Completions(facts, markers, self._may_think(prompt_ends), limit)
 
     def _may_think(self, prompt_ends: Sequence[str]) -> list[bool]:

@@ -16,8 +16,8 @@ from transformers import PreTrainedModel, TrainerControl
 from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.costs import costs_of, find_cost, have_tool_outputs, warn_of_no_thinking
-from leash_trl.completions.facts import CompletionFacts
-from leash_trl.completions.thinking import ThinkingMarkers, check_thinking_end
+from leash_trl.completions.facts import CompletionFacts, facts_of_completions
+from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.length_control.advantages import DEFAULT_RULE
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
@@ -29,7 +29,7 @@ from leash_trl.model_facts import rendered_prompt
 from leash_trl.reward_calls import bind_thinking_markers, reward_table
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import prompt_facts
-from leash_trl.trainer.rollouts_of_batch import facts_of_batch, rollouts_of_batch
+from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
 from leash_trl.trainer.shared_folder import SharedFolder
 from leash_trl.trainer.trl_settings import RunSettings, run_settings
 
@@ -254,7 +254,9 @@ class LengthControlledReward:
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
         # TRL: GRPOTrainer._generate_and_score_completions also counts a last token of padding as an end
         end_ids = settings.end_ids | {settings.pad_id}
-        facts = facts_of_batch(completion_ids, end_ids, markers, cost=self.cost, tokenizer=settings.tokenizer)
+        # The tokens of the thinking are counted only if they are the cost.
+        thinking = ThinkingTokens(settings.tokenizer, markers[0]) if self.cost.name == "thinking" else None
+        facts = facts_of_completions(completion_ids, end_ids, markers, thinking=thinking)
         return rollouts_of_batch(
             rewards_NK,
             self.weights,

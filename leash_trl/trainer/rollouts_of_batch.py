@@ -1,48 +1,16 @@
 """What a method receives of a batch, by one rule for `LeashGRPOTrainer` and for rewards in other trainers."""
 
 import math
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from leash_trl.completions.costs import Cost
-from leash_trl.completions.facts import CompletionFacts, facts_of_completions
-from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
+from leash_trl.completions.facts import CompletionFacts
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
 from leash_trl.trainer.prompt_rows import PromptFacts, columns_of_rows
-
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-
-def facts_of_batch(
-    completion_ids: Sequence[Sequence[int]],
-    end_ids: Collection[int],
-    markers: Sequence[ThinkingMarkers],
-    *,
-    cost: Cost,
-    tokenizer: "PreTrainedTokenizerBase",
-    tool_masks: Sequence[Sequence[int]] | None = None,
-) -> list[CompletionFacts]:
-    """Returns the sizes of completions; the tokens of the thinking are counted only if the cost is `thinking`.
-
-    Args:
-        completion_ids (`Sequence[Sequence[int]]`): Tokens of the completions without padding.
-        end_ids (`Collection[int]`): Tokens that end a completion.
-        markers (`Sequence[ThinkingMarkers]`): Where the thinking of each completion begins and ends.
-        tool_masks (`Sequence[Sequence[int]]`): 0 for the output of tools, as in TRL; `None` without tools.
-    """
-    return facts_of_completions(
-        completion_ids,
-        end_ids,
-        [markers_of_completion.begins_in_thinking for markers_of_completion in markers],
-        tool_masks=tool_masks,
-        thinking=ThinkingTokens(tokenizer, markers[0]) if cost.name == "thinking" else None,
-    )
 
 
 def rollouts_of_batch(

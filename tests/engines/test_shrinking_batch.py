@@ -190,7 +190,6 @@ def test_the_configuration_is_followed_as_trl_follows_it_with(changes, make_gym_
     ("own_settings", "settings"),
     [
         ({"num_beams": 2}, {}),
-        ({"stop_strings": ["="]}, {}),
         ({"guidance_scale": 1.5}, {}),
         ({}, {"generation_kwargs": {"do_sample": False}}),
         ({}, {"repetition_penalty": 1.2}),

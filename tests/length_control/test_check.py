@@ -52,7 +52,6 @@ class FillsWhatHasNoReward(Mine):
 
 class AdvantagesWithoutReward(Mine):
     depends_on = "prompt"
-    own_advantages = True
 
     def advantages(self, rollouts, shaped, rule):
         return super().advantages(rollouts, shaped, rule) + 1.0
@@ -64,14 +63,8 @@ class WorksInPlace(Mine):
         return self.base_rewards(rollouts) - rollouts.lengths / 1000
 
 
-class UndeclaredAdvantages(Mine):
-    def advantages(self, rollouts, shaped, rule):
-        return 2 * super().advantages(rollouts, shaped, rule)
-
-
 class NotCentered(Mine):
     depends_on = "prompt"
-    own_advantages = True
     advantages_have_mean_zero = True
 
     def advantages(self, rollouts, shaped, rule):
@@ -92,8 +85,6 @@ class UndeclaredGroup(Mine):
 
 
 class UndeclaredGroupOfAdvantages(Mine):
-    own_advantages = True
-
     def advantages(self, rollouts, shaped, rule):
         return 2 * super().advantages(rollouts, shaped, rule)
 
@@ -164,7 +155,6 @@ class LosesWhatWasObserved(Mine):
         (FillsWhatHasNoReward, ["shaped_rewards", "NaN"]),
         (AdvantagesWithoutReward, ["advantages", "nan_to_num"]),
         (WorksInPlace, ["rollouts", "clone"]),
-        (UndeclaredAdvantages, ["advantages", "own_advantages"]),
         (NotCentered, ["advantages_have_mean_zero", "True", "False"]),
         (ComparesAllPrompts, ["shaped_rewards", "depends_on", "'prompt'", "'batch'"]),
         (UndeclaredGroup, ["shaped_rewards", "depends_on", "'completion'", "'prompt'"]),
