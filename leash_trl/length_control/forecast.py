@@ -51,7 +51,7 @@ class Forecast(NamedTuple):
             `None` before the first batch.
         push (`float`): $u$, running mean of lambda, dimensionless, which models the momentum of the optimizer.
         response (`float`): $b$, by how much the logarithm falls in one update if the push is 1.
-        drift (`float`): $d$, by how much the logarithm rises in one update if the push is 0.
+        drift (`float`): $d$, by how much the logarithm rises in one update if the push is 0; negative if it falls.
         last_lambda (`float`): Lambda of the batch on which the policy was last updated.
         target (`float`): Target of all completions of that batch; `None` if they had different targets.
         covariance (`Sequence[Sequence[float]]`): $P$, covariance of the errors of $y$, $\log b$ and $d$, of shape
@@ -73,14 +73,15 @@ class Forecast(NamedTuple):
             return self._replace(target=target)
         return self._replace(log_ratio=self.log_ratio + math.log(self.target / target), target=target)
 
-    def after_batch(self, violation: float) -> "Forecast":
+    def after_batch(self, violation: float, lambda_min: float = 0.0) -> "Forecast":
         r"""Returns the forecast after a batch with the measured violation $\hat J_P$.
 
         $$ e = \log(1 + \hat J_P) - y, \qquad k = \frac{P_{\cdot y}}{P_{yy} + s^2}, \qquad
            (y, \log b, d) \leftarrow (y, \log b, d) + k e, \qquad P \leftarrow P - k P_{y \cdot} $$
 
         $e$ is the surprise. In the first batch, $y$ is the measured logarithm, so $e$ is 0. $b$ is clipped to
-        `MIN_RESPONSE` and `MAX_RESPONSE`, $d$ to $[0, 0.95 b]$. Source: ours.
+        `MIN_RESPONSE` and `MAX_RESPONSE`, and $d$ to $[0.95 b \min(0, \lambda_{\min}), 0.95 b]$, the drifts that some
+        lambda balances. Source: ours.
         """
         # 1 + violation is the mean ratio of length to target. The state of the filter is the logarithm of this ratio
         # (`log_ratio`), the logarithm of the response to lambda, and the drift.
@@ -98,7 +99,11 @@ class Forecast(NamedTuple):
         return self._replace(
             log_ratio=expected + log_ratio_gain * surprise,
             response=response,
-            drift=clipped(self.drift + drift_gain * surprise, 0.0, MAX_DRIFT * response),
+            drift=clipped(
+                self.drift + drift_gain * surprise,
+                minimum=MAX_DRIFT * response * min(0.0, lambda_min),
+                maximum=MAX_DRIFT * response,
+            ),
             covariance=(covariance - np.outer(gain, log_ratio_row)).tolist(),
         )
 

@@ -69,7 +69,8 @@ class LeashPredictive(Leash):
         forecast = multiplier.forecast
         lam = self._lambda_of_update(multiplier, reuses_completions)
         if multiplier.observed:
-            forecast = forecast.for_target(multiplier.common_target).after_batch(multiplier.violation)
+            forecast = forecast.for_target(multiplier.common_target)
+            forecast = forecast.after_batch(multiplier.violation, self.lambda_min)
         multiplier.forecast = forecast.after_update(lam, self.adam_beta1)
         # Lambda is not updated in the updates of `release_share`, while the forecast is.
         if not self.is_released:

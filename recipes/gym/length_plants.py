@@ -9,7 +9,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -150,6 +150,14 @@ def draw(kind: str, seed: int, count: int = COUNT) -> list[Plant]:
     return plants
 
 
+def draw_shrinking(kind: str, seed: int, count: int = COUNT) -> list[Plant]:
+    """Plants of a kind, but without a push lengths fall, as fast as a push of up to 0.5 shortens them: only a negative
+    lambda can hold the target.
+    """
+    random = Random(f"shrinking {kind} {seed}")
+    return [replace(plant, holding=-random.uniform(0.0, 0.5)) for plant in draw(kind, seed, count)]
+
+
 def run(plant: Plant, controller: Controller, updates: int = UPDATES) -> list[float]:
     """The length before each update. A batch is sampled, its update uses the lambda at hand, then it moves lambda."""
     random = Random(plant.seed)
@@ -204,7 +212,7 @@ def pid_lagrangian(plant: Plant):
         lam = clipped(smoothed + integral + 5.0 * derivative)
 
 
-def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None):
+def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None, lambda_min: float = 0.0):
     """LEASH-Predictive, which may be told by how many updates batches are late. `seen` gets its estimates of the
     response.
     """
@@ -215,8 +223,8 @@ def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None
     momentum = carried_updates / (1.0 + carried_updates) if told else plant.momentum
     while True:
         violation = yield lam
-        forecast = forecast.after_batch(violation).after_update(lam, momentum)
-        lam = clipped(forecast.needed_lambda(momentum))
+        forecast = forecast.after_batch(violation, lambda_min).after_update(lam, momentum)
+        lam = min(max(forecast.needed_lambda(momentum), lambda_min), 1.0)
         if seen is not None:
             seen.append(forecast.response)
 
@@ -280,6 +288,14 @@ if __name__ == "__main__":
         means.append(column_means(means))
         cells = [f"{early:4.0%} {late:4.0%} {distance:.3f}" for early, late, distance in means]
         print(f"{name:28s}" + " ".join(cells), flush=True)
+    both_sides = partial(predictive, lambda_min=-1.0)
+    print("LEASH-Predictive with lambda_min -1, on the plants above, and where lengths fall without a push")
+    for kind in KINDS:
+        rows = []
+        for plants_of_kind in (plants[kind], draw_shrinking(kind, seed)):
+            rows.append(column_means([measures(plant, both_sides) for plant in plants_of_kind]))
+        cells = [f"{early:4.0%} {late:4.0%} {distance:.3f}" for early, late, distance in rows]
+        print(f"{kind:28s}" + " ".join(cells), flush=True)
     print("response  holding  learned  length off")
     for response in (0.005, 0.02, 0.05):
         for holding in (0.2, 0.5, 0.8):

@@ -62,6 +62,23 @@ def test_response_and_drift_are_clipped():
     assert high.drift == 0.0
 
 
+def test_a_drift_may_be_as_negative_as_lambda_can_balance():
+    # log(1.5) - 0.5 = -0.0945 with a gain of 0.025
+    forecast = KNOWN._replace(response=0.4, drift=0.001)
+    assert forecast.after_batch(0.5, lambda_min=-0.5).drift == pytest.approx(0.001 - 0.025 * 0.0945349)
+    at_bound = forecast._replace(drift=-1.0).after_batch(0.5, lambda_min=-0.5)
+    assert at_bound.drift == pytest.approx(-0.5 * 0.95 * 0.4)
+    assert forecast.after_batch(0.5, lambda_min=0.1).drift == 0.0
+
+
+def test_the_drift_may_be_negative_where_lambda_may():
+    for lambda_min, sign in ((0.0, 0), (-1.0, -1)):
+        method = LeashPredictive(lambda_min=lambda_min)
+        for length in (12, 10, 8, 6, 4):
+            next_lambda(method, [length] * 4)
+        assert np.sign(method.multiplier("").forecast.drift) == sign
+
+
 def test_the_filters_prediction_by_hand():
     # u = 0.9 * 0.5 + 0.1 * 1 = 0.55; y = 0.5 - 0.055 + 0.01
     forecast = KNOWN.after_update(1.0, 0.9)
