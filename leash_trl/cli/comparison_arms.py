@@ -380,9 +380,9 @@ def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> 
 
 
 class ArmSettings(NamedTuple):
-    """Fields of an arm's recipe, or options of its evaluation."""
+    """Fields of an arm's recipe, or options of one of its evaluations."""
 
-    arm: str
+    arm: str  # for an entry of its `evals`, such as "greedy", with the entry's name: "leash, greedy"
     values: Fields
 
 
@@ -399,8 +399,11 @@ def check_same_model_and_evaluation(comparison: Comparison, points: Sequence[Com
             check_settings_equal(comparison.path, MODEL_FIELDS, ArmSettings(first.arm, first.recipe), recipe)
             names = [*first.eval_options, *point.eval_options]
             check_settings_equal(comparison.path, names, first_evaluation, ArmSettings(point.arm, point.eval_options))
-        for options in (point.eval_options, *point.evals.values()):
-            check_settings_equal(comparison.path, SHARED_OPTIONS, first_evaluation, ArmSettings(point.arm, options))
+        evaluations = [ArmSettings(point.arm, point.eval_options)]
+        for eval_name, options in point.evals.items():
+            evaluations.append(ArmSettings(f"{point.arm}, {eval_name}", options))
+        for evaluation in evaluations:
+            check_settings_equal(comparison.path, SHARED_OPTIONS, first_evaluation, evaluation)
 
 
 def check_settings_equal(path: str, names: Iterable[str], first: ArmSettings, other: ArmSettings) -> None:
@@ -409,7 +412,9 @@ def check_settings_equal(path: str, names: Iterable[str], first: ArmSettings, ot
         first_value = first.values.get(name)  # `None` if it has its default
         value = other.values.get(name)
         if value != first_value:
+            remedy = f"set eval: {{{name}: ...}}, which holds for all arms"
+            if name in MODEL_FIELDS:
+                remedy = "use one model for all arms that are trained"
             raise ValueError(
-                f"{path}: {name} is {first_value!r} in {first.arm!r}, but {value!r} in {other.arm!r}; use one model, "
-                f"and set eval: {{{name}: ...}} for an option of leash eval, which then holds for all arms"
+                f"{path}: {name} is {first_value!r} in {first.arm!r}, but {value!r} in {other.arm!r}; {remedy}"
             )

@@ -145,7 +145,8 @@ class Leash(LengthControl):
             run, rounded to whole updates, but at least one; 0 for none. `release_factor` times lambda applies to the
             completions that are generated in these updates, and lambda itself is not updated, since it would rise to
             make up for the factor. An accuracy floor goes on adapting.
-        release_factor (`float`): Factor, in [0, 1], of a positive or negative lambda in these updates.
+        release_factor (`float`): Factor, in [0, 1], of a positive or negative lambda in these updates. The product may
+            be below `lambda_min`.
     """
 
     name = "leash"

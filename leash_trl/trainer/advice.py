@@ -74,9 +74,10 @@ class Course(NamedTuple):
 
 def lambda_bound_or_nan(method: LengthControl, name: str) -> float:
     """Returns `lambda_min` or `lambda_max`, as `name` says; NaN if the method has no such bound, or if its lambda is
-    constant."""
+    constant, as it is in the updates of `release_share`."""
     # The `lambda_lr` of LEASH-Predictive is 0, but its forecast moves lambda.
-    is_constant = getattr(method, "lambda_lr", math.nan) == 0 and not isinstance(method, LeashPredictive)
+    has_no_steps = getattr(method, "lambda_lr", math.nan) == 0 and not isinstance(method, LeashPredictive)
+    is_constant = has_no_steps or getattr(method, "is_released", False)
     return math.nan if is_constant else getattr(method, name, math.nan)
 
 

@@ -301,7 +301,7 @@ def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, conf
         ({"evals": ["again"]}, "evals is ['again']"),
         ({"evals": {"../again": {}}}, "'../again'"),
         ({"evals": {"again": {"decoding_kwargs": {"wait": "Hm"}}}}, "'wait'"),
-        ({"evals": {"fewer": {"num_samples": 1}}}, "num_samples"),
+        ({"evals": {"fewer": {"num_samples": 1}}}, "1 in 'x, fewer'"),
         ({"length_of": "thinking"}, "length_of is 'completion' in 'leash', but 'thinking' in 'x'"),
         ({"train": False, "length_of": "thinking"}, "eval: {length_of: "),
     ],

@@ -54,6 +54,15 @@ def test_a_rule_speaks_when_it_has_lasted_and_not_one_update_before(rule, method
     assert advice_of(rows[:-1], method) == {}
 
 
+def test_a_released_lambda_is_not_taken_for_one_at_its_bound():
+    method = Leash(lambda_init=0.3, lambda_min=0.1, release_share=0.5)
+    short = log(20, violation=-0.2, lam=0.075)
+    method.begin_update(15, 20)
+    assert advice_of(short, method) == {}
+    method.begin_update(15, 40)  # the run is extended
+    assert [*advice_of(short, method)] == ["lambda_at_min"]
+
+
 def test_updates_count_and_not_rows():
     assert advice_of(log(32, every=8, violation=0.25, lam=1.0)) == {}
     assert [*advice_of(log(40, every=8, violation=0.25, lam=1.0))] == ["lambda_at_max"]
