@@ -39,7 +39,6 @@ def keys_of(name, **recipe):
         ("leash_predictive", {}, [LEASH, DAPO]),  # ours, which is derived from LEASH
         ("dapo_overlong", {}, [DAPO]),
         ("dapo_overlong", WITHOUT_DAPO, [DAPO]),
-        ("prime_rl", {}, [DAPO]),
         ("none", {"multi_objective_aggregation": "normalize_then_sum"}, [DAPO, GDPO]),
         ("leash", WITHOUT_DAPO, [LEASH]),
         ("leash", {"loss_type": "grpo"}, [LEASH, DAPO]),  # clip-higher
@@ -94,10 +93,6 @@ def test_this_software_and_its_paper_are_cited_as_in_the_file_for_citing_it():
     assert f"pages = {{{paper['start']}--{paper['end']}}}" in entry
     assert f"year = {{{paper['year']}}}" in entry
     assert f"url = {{{paper['url']}}}" in entry
-
-
-def test_the_paper_of_most_runs_names_its_authors():
-    assert "author = {Qiying Yu and Zheng Zhang and Ruofei Zhu and " in bibtex(METHODS["dapo_overlong"].paper)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ LONGROPE = {"short_factor": [1.0] * 64, "long_factor": [4.0] * 64}
 @pytest.mark.parametrize(
     ("rope_type", "length", "factor", "original_length", "factors", "context"),
     [
-        ("default", 32768, None, None, {}, 32768),
         ("linear", 4096, 4.0, None, {}, 16384),  # Vicuna 1.5 16k
         ("dynamic", 4096, 2.0, None, {}, 8192),  # transformers stretches from max_position_embeddings on
         ("yarn", 32768, 4.0, 32768, {}, 131072),  # Qwen2.5's README, which leaves max_position_embeddings as it is
@@ -23,9 +22,7 @@ LONGROPE = {"short_factor": [1.0] * 64, "long_factor": [4.0] * 64}
     ],
 )
 def test_each_kind_of_scaling_has_its_rule(rope_type, length, factor, original_length, factors, context):
-    rope_parameters = {"rope_type": rope_type, "rope_theta": 1e4, **factors}
-    if factor is not None:
-        rope_parameters["factor"] = factor
+    rope_parameters = {"rope_type": rope_type, "rope_theta": 1e4, "factor": factor, **factors}
     if original_length is not None:
         rope_parameters["original_max_position_embeddings"] = original_length
     config = LlamaConfig(max_position_embeddings=length, rope_parameters=rope_parameters)

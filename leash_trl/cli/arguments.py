@@ -36,11 +36,10 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         lines: dict[Any, int] = {}  # the line of each key, such as {"beta": 3}
         for key, _ in node.value:  # pairs of the YAML nodes of key and value
             line = key.start_mark.line + 1
-            # returns the line in which the key occurred before, or else records this line and returns it
-            first_line = lines.setdefault(key.value, line)
             # YAML merges another mapping by the key "<<", which may occur several times.
-            if first_line != line and key.value != "<<":
-                raise ValueError(f"{key.value!r} occurs twice, in lines {first_line} and {line}")
+            if key.value in lines and key.value != "<<":
+                raise ValueError(f"{key.value!r} occurs twice, in lines {lines[key.value]} and {line}")
+            lines[key.value] = line
         return super().construct_mapping(node, deep)
 
 

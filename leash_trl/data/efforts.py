@@ -32,13 +32,13 @@ def check_efforts_differ(tokenizer: Any, rows: Iterable[Mapping[str, Any]], **op
         # Arguments of the row, such as {"enable_thinking": False}, replace those for all rows.
         (ids,) = prompt_ids(tokenizer, [row["prompt"]], **{**options, **template_arguments(row)})
         effort = row[EFFORT_COLUMN]
-        # returns the effort that has this prompt already, or else records this effort and returns it
-        other = efforts_by_prompt.setdefault(tuple(ids), effort)
-        if other != effort:
+        other = efforts_by_prompt.get(tuple(ids))
+        if other is not None:
             raise ValueError(
                 f"efforts has {other} and {effort}, whose prompts have the same tokens; use other words, or arguments "
                 "that the chat template distinguishes"
             )
+        efforts_by_prompt[tuple(ids)] = effort
 
 
 def with_efforts(

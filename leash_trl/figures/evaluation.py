@@ -111,10 +111,11 @@ def _drawn_curves(points: pd.DataFrame) -> list[DrawnCurve]:
     base_look = {"color": "black", "marker": "d"}
     curves = [DrawnCurve(labels[0], points[:1], base_look)]
     for _, method in points[1:].groupby("name", sort=False):
-        # If each target occurs once, the points are one curve with the name of the method, even if settings differ.
-        # Otherwise each combination of settings has its own curve.
+        # If a target occurs twice, each combination of settings has its own curve. Otherwise the points are one curve,
+        # with the name of the method if their settings differ.
         has_repeats = method["target_length"].dropna().duplicated().any()
-        label_column = "label" if has_repeats or method["label"].nunique() == 1 else "name"
+        has_one_label = method["label"].nunique() == 1
+        label_column = "label" if has_repeats or has_one_label else "name"
         for label, rows in method.groupby(label_column, sort=False):
             look = style.line_and_marker_style(len(curves) - 1)  # the base has no index
             rows = rows.sort_values(["target_length", "mean_tokens"])

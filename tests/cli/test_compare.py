@@ -242,8 +242,6 @@ def refusal(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"grid": {"target_length": [12, 12]}}, "leash-target_length-12"),
-        ({"grid": {"target_length": 24}}, "target_length: 24"),
         ({"grid": {"target_length": "24"}}, "target_length: '24'"),  # a text has characters, which are no values
         ({"grid": {"seed": [7, 8]}}, "seed is [7, 8]"),
         (
@@ -266,7 +264,6 @@ def refusal(tmp_path, capsys, monkeypatch):
         ),
         ({"arms": {"a": {"label": "A", "evals": {"forced": {}}}, "b": {"label": "A, forced"}}}, "A, forced"),
         ({"arms": {"a": {"label": "A", "evals": {"forced": {}}}, "a, forced": {"label": "B"}}}, "a, forced"),
-        ({"arms": {"base": {}}}, "model before training"),
         # the folder of its runs would hold the evaluation of the base
         ({"arms": {"base": {"label": "untouched"}}}, "model before training"),
         ({"arms": {"x": {"train": False}}}, "leash eval"),

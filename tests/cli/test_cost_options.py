@@ -114,13 +114,3 @@ def test_a_cost_of_training_that_cannot_be_measured_leaves_its_target_out_in_one
     (line,) = [message for message in caplog.messages if "length_of" in message]
     assert [part for part in (length_of, "my_file.py:my_function") if part not in line] == []
     assert "\n" not in line
-
-
-TRAIN = "train --model_name_or_path gym --dataset_name rows.jsonl --output_dir run --use_cpu true --bf16 false "
-TRAIN += "--gradient_checkpointing false --max_completion_length 16 --max_steps 1 --per_device_train_batch_size 8 "
-TRAIN += "--target_length 9.5 --length_of my_costs.py:characters --num_generations 8 --report_to none"
-
-
-def test_a_cost_of_ones_own_trains_in_its_unit(folder):
-    assert main(TRAIN.split()) == 0
-    assert "9.5 characters" in (folder / "run" / "README.md").read_text()

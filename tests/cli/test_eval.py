@@ -12,6 +12,7 @@ from huggingface_hub import HfApi
 from killed_command import killed_in_a_fork
 from PIL import Image
 from published_rows import write_rows
+from written_runs import files_in
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.commands.eval import EvalArguments
@@ -41,11 +42,6 @@ def evaluated(tmp_path_factory):
 def kept_rows(folder):
     """The problems that a filter kept."""
     return [json.loads(line) for line in (folder / "dataset" / "train.jsonl").read_text().splitlines()]
-
-
-def files_in(folder):
-    """Content of all files, by their paths in the folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("command", [EVAL, FILTER], ids=["eval", "filter"])

@@ -45,7 +45,7 @@ def test_the_deciding_function_is_a_reward_function_or_another_one(folder):
 @pytest.mark.parametrize("name", ["missing.py:f", "accuracy", "json.nothing", "task/empty.py:f"])
 def test_what_there_is_not_is_an_error_with_its_name(name, folder):
     (folder / "task" / "empty.py").write_text("")
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(ValueError, match=f"'{name}'"):
         find_reward_functions([name])
 
 

@@ -115,7 +115,8 @@ def test_true_and_false_on_a_command_line_are_no_checkpoints(word, checkpoint, c
     assert checkpoint_to_resume(args) == checkpoint
 
 
-def test_a_run_in_the_folder_is_not_overwritten(command):
+def test_a_run_in_the_folder_is_not_overwritten(command, capsys):
     Path("run/checkpoint-1").mkdir(parents=True)
     Path("run/checkpoint-1/trainer_state.json").write_text("{}")
     assert main(command) == 2
+    assert "resume_from_checkpoint" in capsys.readouterr().err.splitlines()[-1]

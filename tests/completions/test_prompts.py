@@ -17,10 +17,6 @@ def test_a_content_of_parts_gets_a_part_more():
     assert message["content"] == [*parts, {"type": "text", "text": " Now."}]
 
 
-def test_text_is_appended_to_text():
-    assert with_suffix("2 + 2?", " Now.") == "2 + 2? Now."
-
-
 def test_no_text_leaves_the_prompt_as_it_is():
     prompt = [{"role": "user", "content": "2 + 2?"}]
     assert with_suffix(prompt, "") is prompt

@@ -254,16 +254,6 @@ def test_a_reward_of_none_is_a_verdict_and_is_not_graded_again(sample, prepare, 
     assert samples_path(tmp_path, "sums").read_bytes() == before
 
 
-def test_each_prompt_that_is_text_shows_whether_it_opens_the_thinking(tokenizer):
-    guess = [*tokenizer.encode(r"\boxed{4} Wait, "), tokenizer.eos_token_id]
-    # an engine tells rows apart by the first token
-    engine = ScriptedEngine(tokenizer, {tokenizer.encode(digit)[0]: [guess] for digit in "12"})
-    rows = {"id": ["on", "off"], "prompt": ["1?<think>", "2?"], "solution": ["4", "4"]}
-    plan = SamplingPlan(num_samples=1, sampling=SamplingSettings(max_new_tokens=9))
-    on, off = [line["completions"][0] for line in sample_and_grade(engine, "sums", rows, plan)]
-    assert (on["is_correct"], off["is_correct"]) == (False, True)
-
-
 @pytest.mark.parametrize("rewards", [None, RewardGrader([math_reward])], ids=["grader", "own rewards"])
 def test_each_row_is_asked_and_graded_with_its_arguments_of_the_template(tokenizer, rewards):
     tokenizer.chat_template = "{{ messages[0].content }}{{ '<think>' if thinks else '</think>' }}"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampled_run import problem, write_run
-from written_runs import evaluated, said, seeds_of, write_comparison, write_evaluation, write_training
+from written_runs import evaluated, files_in, said, seeds_of, write_comparison, write_evaluation, write_training
 
 from leash_trl.cli.main import main
 from leash_trl.comparison.tables import Table
@@ -304,10 +304,6 @@ def test_escaped_text_is_one_line_without_tags_and_cells(text):
     assert not re.search(r"<|\]\(", shown)
     assert len(shown.splitlines()) <= 1
     assert not re.search(r"(?<!\\)(?:\\\\)*[|*`]", shown)
-
-
-def files_in(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_same_inputs_give_the_same_bytes(everything, written, tmp_path):

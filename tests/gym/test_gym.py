@@ -5,15 +5,14 @@ import random
 import re
 import runpy
 import zlib
-from itertools import accumulate, chain, islice
-from typing import NamedTuple
+from itertools import accumulate, islice
 
 import pandas as pd
 import pytest
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import SHORTCUTS, STEP_BY_STEP, TraceStyle, solution_trace
+from traces import TraceStyle, solution_trace
 from transformers import AutoModelForCausalLM
 
 from leash_trl.completions.prompts import effort_text
@@ -26,64 +25,11 @@ PROBLEMS = st.builds(
 )
 
 
-# a label and its total: " Take (b) -3 to get 16.", " (b) -3 = 16" or " (b) 16"
-STEP = re.compile(r"\((\w)\)(?: [+-]\d+ (?:=|to get))? (\d+)")
-
-
-class Step(NamedTuple):
-    """A step as a trace writes it: the label of a term, from a to i, and the total after it."""
-
-    label: str
-    total: int
-
-
-def passes_of(trace):
-    """The steps that a trace writes, pass by pass; the first pass, then one for each recheck."""
-    passes = []
-    for text in re.split(r"recheck|check again", trace):
-        passes.append([Step(label, int(total)) for label, total in STEP.findall(text)])
-    return passes
-
-
-def totals_of(problem):
-    """The right totals after the first term, the term labeled a, the term labeled b, ..."""
-    return list(accumulate(problem.terms))
-
-
 @given(PROBLEMS)
 def test_questions_mean_what_their_answer_says(problem):
     without_labels = re.sub(r"\(\w\)", "", problem.question.removesuffix(" = ?"))
     assert eval(without_labels) == problem.answer
-    assert all(0 <= total <= MAX_TOTAL for total in totals_of(problem))
-
-
-@given(PROBLEMS, st.integers(), st.sampled_from([STEP_BY_STEP, SHORTCUTS]))
-def test_traces_without_slips_are_right_at_every_label(problem, seed, style):
-    trace = solution_trace(problem, style, random.Random(seed))
-    _, *right_totals = totals_of(problem)
-    for step in chain.from_iterable(passes_of(trace)):
-        assert step.total == right_totals["abcdefghi".index(step.label)]
-    assert trace.endswith(f"</think>\\boxed{{{problem.answer}}}")
-    assert "slip" not in trace
-
-
-def test_a_slip_stays_until_a_recheck_repairs_it():
-    style = TraceStyle(slip_rate=1.0, skip_share=0.0)  # every trace has a slip, and every step is written
-    rng = random.Random(0)
-    slip_steps = set()
-    for problem in islice(problems(0, LEVELS, "train"), 200):
-        trace = solution_trace(problem, style, rng)
-        first_pass, *rechecks = passes_of(trace)
-        _, *right_totals = totals_of(problem)
-        is_wrong = [step.total != right for step, right in zip(first_pass, right_totals, strict=True)]
-        slip_steps.add(is_wrong.index(True))
-        assert is_wrong[-1]
-        for recheck in rechecks:
-            assert recheck[-1].total == problem.answer
-        ends_right = trace.endswith(f"{{{problem.answer}}}")
-        assert ends_right == bool(rechecks)
-        assert ends_right == ("that was a slip" in trace)
-    assert slip_steps == set(range(max(LEVELS)))  # at any step
+    assert all(0 <= total <= MAX_TOTAL for total in accumulate(problem.terms))
 
 
 def test_problems_and_traces_are_those_that_the_base_model_and_its_record_were_made_of():

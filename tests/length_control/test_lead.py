@@ -12,6 +12,7 @@ from leash_trl.length_control.rollouts import selected
 
 
 # group 1: L* = 100 from the correct 50 and 150; group 2: L* = 80
+FOUR = toy_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
 TWO_GROUPS = toy_rollouts([1, 1, -1, 1, -1, -1], [50, 150, 300, 80, 40, 120], num_generations=3, limit=400)
 
 
@@ -46,18 +47,14 @@ def test_advantages_by_hand_where_efficiency_differs_from_correctness():
     # variance (400 * 1.105670^2 + 600 * 0.703694^2 + 50 * 0.401034^2) / 1049 = 0.757060, root 0.870092
     method = LEAD(lower_bound=100)
     method.weight = 0.8
-    rollouts = toy_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
-    advantages = method.score(rollouts, AdvantageRule("group", epsilon=1e-12)).advantages
+    advantages = method.score(FOUR, AdvantageRule("group", epsilon=1e-12)).advantages
     close(advantages, [1.2707516, 1.2707516, -0.8087586, -0.4609102], rtol=1e-6)
 
 
 def test_advantages_are_centered_over_all_tokens_where_only_the_thinking_is_controlled():
-    rollouts = toy_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
     num_tokens = torch.tensor([170, 400, 610, 300])
     method = LEAD(lower_bound=100)
-    advantages = method.score(
-        replace(rollouts, num_tokens=num_tokens), AdvantageRule("group", epsilon=1e-12)
-    ).advantages
+    advantages = method.score(replace(FOUR, num_tokens=num_tokens), AdvantageRule("group", epsilon=1e-12)).advantages
     assert (num_tokens * advantages).sum().item() == pytest.approx(0, abs=1e-9)
 
 

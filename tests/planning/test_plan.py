@@ -52,10 +52,9 @@ def configs(tmp_path, monkeypatch):
 )
 def test_bytes_per_parameter_are_those_of_zeros_figure_1(paper, sharding, weights, gradients, optimizer, buffers):
     num_parameters = paper.architecture.num_parameters
-    matrices = 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960
     biases = 1536 + 2 * 256
     norms = 2 * 1536
-    layer = matrices + biases + norms
+    layer = LAYER_MATRICES + biases + norms
     outside_layers = 2 * 151_936 * 1536 + 1536  # embedding, head, norm
     # in elements
     buffer_sizes = {

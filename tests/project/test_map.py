@@ -22,6 +22,9 @@ from leash_trl.rewards import math_reward
 PACKAGE = Path(leash_trl.__file__).parent
 MAP = (PACKAGE / "README.md").read_text(encoding="utf-8")
 LOG_KEY = re.compile(r"(?:leash|grader|microbatch)/\w+")
+LOG_KEYS_SECTION = MAP.partition("## Log keys")[2].partition("\n## ")[0]
+FIRST_CELLS = " ".join(row.split("|")[1] for row in LOG_KEYS_SECTION.splitlines() if row.startswith("| `"))
+DOCUMENTED = {*LOG_KEY.findall(FIRST_CELLS)}
 
 
 def test_its_rooms_are_the_folders_of_the_package():
@@ -55,7 +58,11 @@ def test_its_log_keys_are_those_that_runs_log(make_trainer, tiny_model_path, tmp
     stock = stock_trainer("GRPO", tiny_model_path, tmp_path, max_steps=1)
     stock.train()
     logged = {key for row in log_rows(ours) + log_rows(stock) for key in row if LOG_KEY.fullmatch(key)}
-    section = MAP.partition("## Log keys")[2].partition("\n## ")[0]
-    named_in_rows = [row.split("|")[1] for row in section.splitlines() if row.startswith("| `")]
-    documented = {key for cell in named_in_rows for key in LOG_KEY.findall(cell)}
-    assert documented == logged | keys_of_methods() | keys_with_thinking()
+    assert logged | keys_of_methods() | keys_with_thinking() == DOCUMENTED
+
+
+def test_what_advice_and_figures_read_is_logged():
+    code = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    read = {*re.findall(r'"(leash/\w+)"', code)}
+    assert "leash/truncated_share" in read
+    assert read <= DOCUMENTED

@@ -69,3 +69,8 @@ def write_comparison(folder, seeds):
     differences.to_csv(folder / "differences.csv", index=False)
     (folder / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{comparison_markdown(seeds, differences)}\n")
     return folder
+
+
+def files_in(folder):
+    """Content of all files, by their paths in the folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -9,6 +9,7 @@ import pytest
 import trl
 from conftest import ROOT, log_rows, parity_reward
 from stock_run import TRAINERS, lambda_in, stock_trainer
+from tool_run import always_right
 from transformers import AutoModelForCausalLM
 from trl import GRPOConfig, RLOOConfig
 from trl.experimental import async_grpo
@@ -239,14 +240,10 @@ def test_an_end_of_thinking_that_no_completion_of_the_first_update_has_ends_the_
     assert trainer.state.global_step == 1
 
 
-def plus_one(completions, **kwargs):
-    return [1.0] * len(completions)
-
-
 @pytest.mark.parametrize("kind", ["GRPO", "RLOO", "GMPO", "SDPO"])
 def test_a_function_beside_the_reward_is_refused_at_the_first_log(kind, tiny_model_path, tmp_path):
-    trainer = stock_trainer(kind, tiny_model_path, tmp_path, beside=[plus_one])
-    with pytest.raises(ValueError, match=r"\A.*reward_funcs.*plus_one.*LengthControlledReward.*\Z"):
+    trainer = stock_trainer(kind, tiny_model_path, tmp_path, beside=[always_right])
+    with pytest.raises(ValueError, match=r"\A.*reward_funcs.*always_right.*LengthControlledReward.*\Z"):
         trainer.train()
     assert trainer.state.global_step == 1
 

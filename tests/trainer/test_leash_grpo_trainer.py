@@ -15,8 +15,7 @@ from gradient_run import stock_arguments
 from stock_run import lambda_after
 from trl import GRPOTrainer
 
-from leash_trl import LeashGRPOTrainer, shrinking_rollout
-from leash_trl.gym.dataset import gym_problems
+from leash_trl import LeashGRPOTrainer
 from leash_trl.rewards import math_reward
 from leash_trl.trainer.prompt_rows import prompt_facts
 
@@ -286,29 +285,3 @@ def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trai
     assert seen == [({"max_tokens": 6, "seed": 1}, 6), ({"max_tokens": 10, "seed": 1}, 24)]
     assert engine.generation_kwargs["max_tokens"] == 10
     assert trainer.max_completion_length == 24
-
-
-@pytest.mark.slow
-def test_on_the_gym_leash_shortens_and_plain_grpo_does_not(make_args):
-    """The same two problems at each update, so that lengths are those of the policy."""
-
-    def shortening(**fields):
-        """Mean length of the last five updates, as a share of that of the first three."""
-        args = make_args(
-            target_length=24,
-            max_completion_length=128,
-            per_device_train_batch_size=16,
-            num_generations=8,
-            learning_rate=4e-4,
-            max_steps=20,
-            generation_kwargs=None,
-            **fields,
-        )
-        data = gym_problems("train", 2)
-        trainer = LeashGRPOTrainer("gym", math_reward, args, train_dataset=data, rollout_func=shrinking_rollout)
-        trainer.train()
-        lengths = logged(trainer, "leash/mean_length")
-        return fmean(lengths[-5:]) / fmean(lengths[:3])
-
-    assert shortening(lambda_init=0.2) < 0.65
-    assert shortening(length_control="none", lambda_lr=None) > 0.75

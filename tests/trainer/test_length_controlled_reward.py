@@ -316,22 +316,6 @@ GUESS = r"\boxed{4} Wait, "
 ANSWER = r"\boxed{4}[/THINK]\boxed{4}"
 
 
-def test_a_guess_is_graded_only_where_the_prompt_has_ended_the_thinking(config, tokenizer):
-    reward = LengthControlledReward(math_reward, "none", thinking_end="[/THINK]")
-    reward.read_run_settings(config(), MODEL, tokenizer)
-    cases = [
-        ("1 +3 = ?", "[THINK]" + GUESS, -1.0),
-        ("1 +3 = ?", "[THINK]" + ANSWER, 1.0),
-        ("1 +3 = ?[THINK]", GUESS, -1.0),
-        ("1 +3 = ?[THINK]", ANSWER, 1.0),
-        ("1 +3 = ?[THINK][/THINK]", GUESS, 1.0),  # as a template with the thinking turned off
-    ]
-    prompts, completions, expected = map(list, zip(*cases, strict=True))
-    lengths = [9] * len(cases)
-    solutions = ["4"] * len(cases)
-    assert call(reward, *lengths, prompts=prompts, completions=completions, solution=solutions) == expected
-
-
 def test_messages_are_graded_by_what_the_template_writes_behind_them(config, tokenizer):
     tokenizer.chat_template = "{{ messages[0].content }}{{ '' if 'at once' in messages[0].content else '[THINK]' }}"
     reward = LengthControlledReward(math_reward, "none", thinking_end="[/THINK]")

@@ -22,20 +22,15 @@ def thinking_trainer(make_trainer, tokenizer):
     """Factory of trainers with a target of 6 tokens of thinking, whose groups all have these lengths."""
     start, end, seven = [tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7")]
 
-    def thinking_of(num_tokens, has_ended):
-        if num_tokens == 0:
-            return []
-        return [start, *[seven] * (num_tokens - 2), end if has_ended else seven]
-
-    def answer_of(num_tokens):
-        if num_tokens == 0:
-            return []
-        return [*[seven] * (num_tokens - 1), tokenizer.eos_token_id]
-
     def make(group=GROUP, **fields):
         def ids_of(trainer, index, code):
             num_thinking, num_after = group[index % len(group)]
-            return thinking_of(num_thinking, has_ended=num_after > 0) + answer_of(num_after)
+            ids = [start, *[seven] * 23][:num_thinking] + [seven] * num_after
+            if num_after:
+                ids[-1] = tokenizer.eos_token_id
+                if num_thinking:
+                    ids[num_thinking - 1] = end
+            return ids
 
         rollout_func = scripted_rollout(tokenizer, ids_of)
         return make_trainer(

@@ -40,12 +40,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def case_id(mistake):
-    values = [*mistake.get("words", []), *map(str, mistake["options"].values()), *mistake.get("without", [])]
-    return " ".join([mistake["command"], *values])
-
-
-@pytest.mark.parametrize("mistake", MISTAKES["commands"], ids=case_id)
+@pytest.mark.parametrize("mistake", MISTAKES["commands"], ids=lambda mistake: str(mistake["options"]))
 def test_on_the_command_line_it_is_the_last_line(mistake, folder, hub, tmp_path, capsys, monkeypatch):
     """And nothing is looked for on the Hub, unless it has the name of something there."""
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")

@@ -174,15 +174,16 @@ def test_partial_credit_of_an_evaluation_alone_ends_nothing_and_is_not_remembere
     assert trainer.state.stateful_callbacks["LengthControl"]["positive_rewards"] == [1.0, 1.0]
 
 
+def without_reward(completions, **kwargs):
+    return [None] * len(completions)
+
+
 @pytest.mark.parametrize(
     ("named", "fields"),
     [("min_accuracy", {"min_accuracy": 0.5}), ("'drpo'", {"length_control": "drpo", "target_length": None})],
 )
 def test_a_batch_without_any_correctness_is_said_once_where_the_method_needs_it(named, fields, make_trainer, caplog):
-    def never_decides(completions, **kwargs):
-        return [None] * len(completions)
-
-    trainer = make_trainer(correctness_func=never_decides, max_steps=2, **fields)
+    trainer = make_trainer(correctness_func=without_reward, max_steps=2, **fields)
     trainer.train()
     (line,) = [record.getMessage() for record in caplog.records if "correctness_func" in record.getMessage()]
     assert named in line
@@ -190,8 +191,5 @@ def test_a_batch_without_any_correctness_is_said_once_where_the_method_needs_it(
 
 
 def test_a_batch_without_any_reward_is_not_put_down_to_correctness_func(make_trainer, caplog):
-    def returns_none(completions, **kwargs):
-        return [None] * len(completions)
-
-    make_trainer(returns_none, length_control="drpo", target_length=None, max_steps=1).train()
+    make_trainer(without_reward, length_control="drpo", target_length=None, max_steps=1).train()
     assert not [record for record in caplog.records if "correctness_func" in record.getMessage()]

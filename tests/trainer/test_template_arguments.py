@@ -8,6 +8,7 @@ import pytest
 from conftest import eos_bias, generation_batches, log_rows, parity_reward, quiet
 from datasets import Dataset
 from stock_run import lambda_after
+from tool_run import byte_tokenizer, tiny_model
 from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
@@ -174,6 +175,28 @@ def test_a_guess_is_an_answer_where_the_prompt_ended_the_thinking_and_none_where
     trainer.train()
     assert list(trainer._logs["rewards"]["math_reward"]) == [-1, 1, -1, 1, 1, 1, 1, 1]
     assert trainer._rollouts.lengths.tolist() == [5, 2, 5, 2, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("opening", "reward_of_guess"), [("[THINK]", -1.0), ("", 1.0)])
+def test_another_end_of_thinking_is_found_in_the_tokens_of_prompt_and_completion(opening, reward_of_guess, tmp_path):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "{{ messages[0].content }}" + opening
+    row = {"prompt": [{"role": "user", "content": "1 +3 = ?"}], "solution": "4"}
+    trainer = LeashGRPOTrainer(
+        tiny_model(),
+        math_reward,
+        LeashGRPOConfig(**quiet(tmp_path, max_steps=1, thinking_end="[/THINK]")),
+        Dataset.from_list([row] * 8),
+        processing_class=tokenizer,
+        rollout_func=rollout_of(tokenizer, [GUESS, r"\boxed{4}[/THINK]\boxed{4}"] * 4),
+    )
+    trainer.train()
+    assert list(trainer._logs["rewards"]["math_reward"]) == [reward_of_guess, 1.0] * 4
+
+
+def test_an_end_that_texts_do_not_show_is_warned_of(make_trainer):
+    with pytest.warns(UserWarning, match=r"thinking_end.*<\|end\|>"):
+        make_trainer(thinking_end="<|end|>")
 
 
 def test_a_first_batch_without_thinking_is_no_wrong_thinking_end_if_the_prompts_ended_it(
