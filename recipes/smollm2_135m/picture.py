@@ -56,6 +56,7 @@ ARMS_OF_160_UPDATES = (
     Arm("checking-20", "20 tokens of checks", OLIVE, "--", "P"),
     Arm("floor-40", "40 with a floor", GREEN, "-", "X"),
     Arm("smart_thinker", "SmartThinker", BROWN, ":", "<"),
+    Arm("release", "LEASH, 40, released", ORANGE, ":", ">"),
 )
 PICTURES = (
     Picture("half_the_tokens.svg", updates=60, window=10, targets=(40, 55), arms=ARMS_OF_60_UPDATES),
