@@ -181,17 +181,17 @@ class SamplingArguments:
         """
         # such as {"system_prompt": None, "thinking_end": "</think>", ...}; empty without a recipe
         trained = prompt_settings_of_training(recipe)
-        if recipe.get("effort_template_kwargs"):
-            # The training used other arguments for each effort. The arguments of the user select one of the efforts,
-            # so they must not count as a difference from training.
-            if self.chat_template_kwargs is not None:
-                trained["chat_template_kwargs"] = self.chat_template_kwargs
-            warn_of_no_effort(trained["chat_template_kwargs"], recipe)
         adopted = {name: value for name, value in trained.items() if getattr(self, name) is None}
+        arguments = replace(self, **adopted)
+        if recipe.get("effort_template_kwargs"):
+            # In training, each effort had its own arguments of the chat template. Arguments that the user chose select
+            # one of the efforts, and are no difference from training.
+            warn_of_no_effort(arguments.chat_template_kwargs, recipe)
+            trained.pop("chat_template_kwargs")
         chosen = {name: getattr(self, name) for name in trained if name not in adopted}
         warn_of_adopted_prompts(adopted)
         warn_of_other_prompts(chosen, trained)
-        return replace(self, **adopted)
+        return arguments
 
 
 def prompt_settings_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
