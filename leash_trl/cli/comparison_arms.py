@@ -382,7 +382,7 @@ def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> 
 class ArmSettings(NamedTuple):
     """Fields of an arm's recipe, or options of one of its evaluations."""
 
-    arm: str  # for an entry of its `evals`, such as "greedy", with the entry's name: "leash, greedy"
+    arm: str  # for an entry of `evals`, with its name: "leash, greedy"
     values: Fields
 
 
@@ -399,11 +399,10 @@ def check_same_model_and_evaluation(comparison: Comparison, points: Sequence[Com
             check_settings_equal(comparison.path, MODEL_FIELDS, ArmSettings(first.arm, first.recipe), recipe)
             names = [*first.eval_options, *point.eval_options]
             check_settings_equal(comparison.path, names, first_evaluation, ArmSettings(point.arm, point.eval_options))
-        evaluations = [ArmSettings(point.arm, point.eval_options)]
-        for eval_name, options in point.evals.items():
-            evaluations.append(ArmSettings(f"{point.arm}, {eval_name}", options))
-        for evaluation in evaluations:
-            check_settings_equal(comparison.path, SHARED_OPTIONS, first_evaluation, evaluation)
+        for eval_name in (None, *point.evals):
+            name = LengthRequest(eval_name=eval_name).name_with_eval(point.arm)
+            options = point.eval_options if eval_name is None else point.evals[eval_name]
+            check_settings_equal(comparison.path, SHARED_OPTIONS, first_evaluation, ArmSettings(name, options))
 
 
 def check_settings_equal(path: str, names: Iterable[str], first: ArmSettings, other: ArmSettings) -> None:

@@ -52,8 +52,8 @@ class LeashPredictive(Leash):
             group`, length counts as much as the task reward.
         lambda_lr (`float`): Must be 0, since there is no step size.
         lambda_min (`float`): Lower bound of lambda. With -1, answers that are too short become longer again.
-        adam_beta1 (`float`): Momentum $\beta$ of the optimizer, the first beta of Adam. [`~leash_trl.LeashGRPOConfig`]
-            passes that of the run; for other trainers, set it if it is not 0.9.
+        adam_beta1 (`float`): Momentum $\beta$ of the optimizer, the first beta of Adam. `LeashGRPOConfig` passes that
+            of the run; for other trainers, set it if it is not 0.9.
     """
 
     name = "leash_predictive"

@@ -136,6 +136,7 @@ class LengthControlledReward:
         limit = self._largest_length(settings)
         check_target(self.target_length, self.method, limit)
         warn_of_partial_control(self.method, limit)
+        warn_of_other_momentum(self.method, args)
         self.settings = settings
 
     @property
@@ -325,6 +326,17 @@ def warn_of_partial_control(method: LengthControl, limit: float) -> None:
         warnings.warn(
             f"{method.name} also writes into prompts or limits generation, which a reward function cannot: "
             "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer",
+            stacklevel=3,
+        )
+
+
+def warn_of_other_momentum(method: LengthControl, args: Any) -> None:
+    """Warns if the method expects another momentum of the optimizer than the trainer has."""
+    expected = getattr(method, "adam_beta1", args.adam_beta1)  # most methods expect none
+    if expected != args.adam_beta1:
+        warnings.warn(
+            f"adam_beta1 is {args.adam_beta1:g}, but {method.name} expects {expected:g}; create the method with "
+            f"adam_beta1={args.adam_beta1:g}",
             stacklevel=3,
         )
 

@@ -216,6 +216,12 @@ def test_what_a_reward_cannot_do_of_a_method_is_said(name, config, tokenizer):
         reward.read_run_settings(config(max_completion_length=32768, scale_rewards="none"), MODEL, tokenizer)
 
 
+def test_another_momentum_than_that_of_the_run_is_said(config, tokenizer):
+    reward = LengthControlledReward(plus_one, "leash_predictive", target_length=10)
+    with pytest.warns(UserWarning, match=r"adam_beta1 is 0\.5.*0\.9"):
+        reward.read_run_settings(config(adam_beta1=0.5, scale_rewards="none"), MODEL, tokenizer)
+
+
 def test_a_deep_copy_is_a_reward_of_its_own():
     reward = make(lambda_init=0.5)
     copied = deepcopy(reward)
