@@ -36,8 +36,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         lines: dict[Any, int] = {}  # the line of each key, such as {"beta": 3}
         for key, _ in node.value:  # pairs of the YAML nodes of key and value
             line = key.start_mark.line + 1
-            # YAML merges another mapping by the key "<<", which may occur several times.
-            if key.value in lines and key.value != "<<":
+            if key.value in lines:
                 raise ValueError(f"{key.value!r} occurs twice, in lines {lines[key.value]} and {line}")
             lines[key.value] = line
         return super().construct_mapping(node, deep)
