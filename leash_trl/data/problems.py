@@ -17,6 +17,7 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.load import load_dataset_builder
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
+from leash_trl.completions.prompts import TEMPLATE_COLUMN
 from leash_trl.data.prompts import as_conversation, bare_question, contains_suffix, log_suffix_once
 from leash_trl.data.reasoning_gym import load_reasoning_gym
 from leash_trl.data.schemas import Schema, column_types, columns_to_read, detect_schema, row_id
@@ -438,12 +439,13 @@ def _without_repeats(problems: Dataset, name: str) -> Dataset:
 
 
 def _compared_columns(problems: Dataset) -> pd.DataFrame:
-    """Returns the columns in which two rows of the same problem are equal: `prompt_hash`, `solution` and, if there is
-    one, `target_length`."""
+    """Returns the columns in which two rows of the same problem are equal: `prompt_hash`, of the prompt and of its
+    arguments of the chat template, `solution` and, if there is one, `target_length`."""
+    asked = problems.select_columns([name for name in ("prompt", TEMPLATE_COLUMN) if name in problems.column_names])
     # Hashes need less memory than prompts. Python's own `hash` suffices, as they are compared in this process only.
     hashes: list[int] = []
-    for batch in problems.select_columns("prompt").iter(batch_size=10_000):
-        hashes.extend(hash(str(prompt)) for prompt in batch["prompt"])
+    for batch in asked.iter(batch_size=10_000):
+        hashes.extend(hash(str(values)) for values in zip(*batch.values(), strict=True))
     frame = pd.DataFrame({"prompt_hash": hashes, "solution": problems["solution"][:]})
     # The same question with another target is no repeat.
     if "target_length" in problems.column_names:

@@ -103,6 +103,8 @@ class BudgetForcing(DecodingStrategy):
 
     def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
         """See [`DecodingStrategy.check`]."""
+        if self.num_ignore < 0:
+            raise ValueError(f"num_ignore is {self.num_ignore}, but must be at least 0; correct it")
         tokens = self.forcing_tokens(tokenizer)
         # the largest number of tokens that are inserted into a completion
         num_inserted = self.num_ignore * len(tokens.wait) + len(tokens.end) + len(tokens.final_answer)

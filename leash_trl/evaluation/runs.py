@@ -57,7 +57,8 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     Each problem has `index`, `id`, `question` (the text of its prompt's last message), `solution`, `columns` (without
     a solution: the columns of text and numbers, which reward functions may read) and `completions`, which are dicts
     with `seed`, `text` (without special tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to and
-    including the last end of thinking), `cost` (if the run's `length_of` is neither `completion` nor `thinking`),
+    including the last end of thinking), `num_special_tokens` (if there are any before the last token, which `text`
+    does not show), `cost` (if the run's `length_of` is neither `completion` nor `thinking`),
     `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` if not known),
     `reward` (if reward functions graded; `None` for no reward) and `grader_failure` (the reason, or `None`).
     """

@@ -414,8 +414,9 @@ def _measurements(
     all_facts = facts_of_completions(sampled.token_ids, engine.eos_token_ids, sampled.markers, thinking=thinking)
     # The cost may be a function of the user, which gets the arguments of a reward function.
     costs = costs_of(find_cost(plan.length_of), all_facts, arguments, engine.tokenizer.decode)
+    special_ids = frozenset(engine.tokenizer.all_special_ids)
     measurements = []
-    for facts, cost in zip(all_facts, costs, strict=True):
+    for token_ids, facts, cost in zip(sampled.token_ids, all_facts, costs, strict=True):
         measured = {
             "num_tokens": facts.num_tokens,
             "num_thinking_tokens": facts.num_thinking_tokens,
@@ -423,6 +424,10 @@ def _measurements(
             cost_column(plan.length_of): cost,
             "finish_reason": "length" if facts.is_truncated else "eos",
         }
+        # The last token may be EOS.
+        num_special_tokens = sum(token_id in special_ids for token_id in token_ids[:-1])
+        if num_special_tokens:
+            measured["num_special_tokens"] = num_special_tokens
         measurements.append(measured)
     return measurements
 

@@ -11,14 +11,19 @@ if TYPE_CHECKING:
 
 
 def shortest_correct_text(completions: Sequence[Mapping[str, Any]]) -> str | None:
-    """Returns the text of the shortest correct completion that ended by itself; `None` if there is none. The argument
-    is described in [`~leash_trl.evaluation.runs.read_lines`]."""
-    # A truncated completion may be correct, but would not teach the model to end.
-    ended = [completion for completion in completions if completion["finish_reason"] != "length"]
-    correct = [completion for completion in ended if completion["is_correct"]]
-    if not correct:
+    """Returns the text of the shortest correct completion that ended by itself and has no special tokens before its
+    end; `None` if there is none. The argument is described in [`~leash_trl.evaluation.runs.read_lines`]."""
+    candidates = []
+    for completion in completions:
+        # A truncated completion may be correct, but would not teach the model to end.
+        is_truncated = completion["finish_reason"] == "length"
+        # The text lacks special tokens, such as the end of the thinking of some models.
+        is_text_complete = "num_special_tokens" not in completion
+        if completion["is_correct"] and is_text_complete and not is_truncated:
+            candidates.append(completion)
+    if not candidates:
         return None
-    text: str = min(correct, key=lambda completion: completion["num_tokens"])["text"]
+    text: str = min(candidates, key=lambda completion: completion["num_tokens"])["text"]
     return text
 
 

@@ -115,7 +115,8 @@ class LengthControl:
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards without the length term, on the method's own scale; NaN for
-        completions without a reward. A batch of such completions alone changes neither policy nor state."""
+        completions without a reward. A batch of such completions alone has no gradient and leaves the state as it
+        is."""
         return rollouts.correctness if self.needs_correctness() else rollouts.task_rewards
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:

@@ -26,6 +26,11 @@ def check_trainer(trainer: Any) -> None:
     """Raises `ValueError` if a new trainer or its training data has a mistake; the main process warns of likely
     mistakes."""
     check_correctness(trainer.correctness, trainer.length_control, trainer.args)
+    if trainer.args.length_of == "checking" and trainer.tools:
+        raise ValueError(
+            "length_of is 'checking', but the trainer has tools, whose output may hold the correct answer; set "
+            "'tool_calls' or a function"
+        )
     warn_if_any(trainer.args, context_warning(trainer))
     dataset = trainer.train_dataset
     if isinstance(dataset, Dataset) and len(dataset) > 0:

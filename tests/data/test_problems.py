@@ -81,13 +81,14 @@ def test_repeats_and_contradictions_of_training_data_are_left_out_and_counted_in
         dapo_row("Three?", "3", "d"),
         dapo_row("Three?", "4", "e"),  # contradicts
         dapo_row("Three?", "4", "f"),  # and repeats
+        dapo_row("One?", "1", "g") | {"chat_template_kwargs": {"effort": "low"}},  # asked otherwise
     ]
     problems = load_problems(write(rows), "train")
-    assert problems["id"][:] == ["a", "b"]
-    assert problems["solution"][:] == ["1", "2"]
+    assert problems["id"][:] == ["a", "b", "g"]
+    assert problems["solution"][:] == ["1", "2", "1"]
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert "rows: 2 problems of 7 rows; 3 repeats of prompt and answer, 1 prompts" in record.getMessage()
+    assert "rows: 3 problems of 8 rows; 3 repeats of prompt and answer, 1 prompts" in record.getMessage()
 
 
 def test_ids_that_are_not_unique_are_replaced_and_it_is_said(write, caplog):

@@ -112,6 +112,12 @@ def test_samples_are_graded_counted_and_in_order(sample, sums, tmp_path):
             assert (completion["num_tokens"], completion["finish_reason"]) == (5, "eos")
 
 
+def test_special_tokens_that_texts_do_not_show_are_counted(sample, tmp_path):
+    sample(tmp_path, form="<|pad|></think>\\boxed{{{}}}<|end|>")
+    for line in read_lines(samples_path(tmp_path, "sums")):
+        assert [completion["num_special_tokens"] for completion in line["completions"]] == [1, 1]
+
+
 def test_every_completion_has_a_seed_of_its_own():
     parts = itertools.product(range(3), "ab", "abc", range(8))
     assert len({completion_seed(*part) for part in parts}) == 3 * 2 * 3 * 8

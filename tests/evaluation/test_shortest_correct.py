@@ -19,9 +19,11 @@ def test_the_shortest_is_right_and_ended_by_itself():
     wrong = completion("1", 10, False, text="wrong")
     unknown = completion("1", 10, None, text="unknown")
     cut = completion("1", 64, True, text="cut")
+    incomplete = {**completion("1", 10, True), "num_special_tokens": 1}
     longer = completion("1", 90, True, text="longer")
-    assert shortest_correct_text([wrong, cut, longer, unknown, completion("1", 80, True, text="shorter")]) == "shorter"
-    assert shortest_correct_text([wrong, cut, unknown]) is None
+    shorter = completion("1", 80, True, text="shorter")
+    assert shortest_correct_text([wrong, cut, longer, unknown, incomplete, shorter]) == "shorter"
+    assert shortest_correct_text([wrong, cut, unknown, incomplete]) is None
 
 
 MESSAGES = "{% for message in messages %}{{ message.content }}{% endfor %}"

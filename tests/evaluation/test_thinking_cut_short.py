@@ -80,6 +80,7 @@ def test_each_step_of_forcing_goes_on_from_all_that_was_said(complete, spelled):
         ({"max_thinking_tokens": 94, "num_ignore": 1}, "max_thinking_tokens is 94"),
         ({"stop_thinking": " So the "}, "stop_thinking is ' So the '"),
         ({"wait": "Attends", "num_ignore": 1}, "wait is 'Attends'"),
+        ({"num_ignore": -1}, "num_ignore is -1"),
     ],
 )
 def test_parameters_that_cannot_be_followed_are_named(tokenizer, parameters, named):

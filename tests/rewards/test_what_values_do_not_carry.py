@@ -138,44 +138,30 @@ SAME_WORDS = [  # answer and gold, in either order
     (r"7\text{ years old}", r"7\text{ years of age}"),
     (r"7\text{ in the morning}", r"7\text{ a.m.}"),
     (r"12\text{ noon}", r"12\text{ p.m.}"),
-    (r"12\text{ midnight}", r"12\text{ a.m.}"),
     (r"7\text{ times weekly}", r"7\text{ times per week}"),
-    (r"7\text{ pages every day}", r"7\text{ pages daily}"),
-    (r"7\text{ pages a day}", r"7\text{ pages each day}"),
     # ways and people
     (r"70\text{ permutations}", r"70\text{ ways}"),
-    (r"70\text{ combinations}", r"70\text{ arrangements}"),
     (r"7\text{ kids}", r"7\text{ children}"),
-    (r"7\text{ pupils}", r"7\text{ students}"),
     # a subject is no unit
     (r"\text{Nora is }7", r"7\text{ years old}"),
     (r"\text{She needs }7", r"7\text{ crayons}"),
-    ("Nora needs 7 crayons", "7 crayons"),
     (r"7\text{ of them}", r"7\text{ crayons}"),
     # other forms of the kinds above
-    (r"7\text{ in a day}", r"7\text{ pages per day}"),
     (r"\text{maximum: }7, \text{ minimum: }2", r"\text{max = 7, min = 2}"),
-    (r"\text{James is }7", r"7\text{ years old}"),
     (r"7\text{ planned trips}", r"7\text{ trips planned}"),
-    (r"\text{Nora's age is }7", r"\text{Nora is }7"),
     (r"\text{So Nora has }7", r"7\text{ crayons}"),
     (r"\$7\text{ million}", r"\$7{,}000{,}000"),
     (r"\text{raise of }7\%", r"\text{increase of }7\%"),
 ]
 OTHER_WORDS = [
     # units and multipliers
-    (r"7\text{ ounces}", r"7\text{ pounds}"),
     (r"7\text{ mpg}", r"7\text{ mph}"),
-    (r"70\text{ rpm}", r"70\text{ wpm}"),
     (r"7\text{ million dollars}", r"7\text{ million euros}"),
     (r"7\text{ dozen rolls}", r"7\text{ dozen eggs}"),
     # abbreviations in the plural
     (r"7\text{ pts}", r"7\text{ pcs}"),
-    (r"7\text{ mos.}", r"7\text{ mins}"),
     # plurals
-    (r"7\text{ wolves}", r"7\text{ leaves}"),
     (r"7\text{ men}", r"7\text{ women}"),
-    (r"7\text{ vertices}", r"7\text{ indices}"),
     # comparisons
     (r"7\text{ more marbles}", r"7\text{ fewer marbles}"),
     (r"7\%\text{ increase}", r"7\%\text{ decrease}"),
@@ -186,7 +172,6 @@ OTHER_WORDS = [
     (r"12\text{ noon}", r"12\text{ midnight}"),
     (r"7\text{ days before}", r"7\text{ days after}"),
     (r"7\text{ times weekly}", r"7\text{ times daily}"),
-    (r"7\text{ pages a day}", r"7\text{ pages each hour}"),
     (r"7\text{ m tall}", r"7\text{ m wide}"),
     (r"7\text{ average}", r"7\text{ median}"),
     # people
@@ -195,15 +180,12 @@ OTHER_WORDS = [
     (r"\text{Nora is }7", r"\text{Omar is }7"),
     (r"\text{Nora has 7 crayons}", r"7\text{ pens}"),
     (r"\text{Profit is }7", r"7\text{ loss}"),
-    (r"\text{Length is }7", r"7\text{ wide}"),
     (r"\text{Boys: }7", r"7\text{ girls}"),
     ("the time for Nora is 7", "the time for Omar is 7"),
     (r"\text{the number of Apples is }7", r"7\text{ pears}"),
-    (r"\text{the Red team by }7", r"7\text{ blue}"),
     # names and units
     (r"7\text{ left}", r"7\text{ right}"),
     (r"\$7\text{ million}", r"\$7\text{ billion}"),
-    (r"\$7\text{ million}", r"\$7"),
 ]
 
 

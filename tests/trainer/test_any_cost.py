@@ -115,10 +115,12 @@ def test_lambda_by_checks_and_by_a_function(length_of, costs, make_trainer, toke
     assert trainer.length_control.lam == pytest.approx(lambdas[-1], abs=1e-12)
 
 
-def test_golds_that_cannot_be_looked_for_are_refused_before_training(make_trainer, problems):
+def test_golds_that_cannot_be_looked_for_and_tools_are_refused_before_training(make_trainer, problems, tmp_path):
     with pytest.raises(ValueError, match="length_of is 'checking'") as caught:
         make_trainer(dataset=problems.map(lambda row: {"solution": "x^2"}), length_of="checking")
     assert "'x^2'" in str(caught.value)
+    with pytest.raises(ValueError, match="length_of is 'checking'"):
+        tool_run("LeashGRPO", tmp_path, "checking")
 
 
 def test_a_cost_may_log_as_reward_functions_do(make_trainer):

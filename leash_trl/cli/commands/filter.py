@@ -143,11 +143,11 @@ def next_command(arguments: FilterArguments, file: Path, kept: Sequence[Mapping[
 def rows_with_shortest_correct(
     rows: list[dict[str, Any]], samples: list[dict[str, Any]], prepared: PreparedRun
 ) -> list[dict[str, Any]]:
-    """Returns the rows whose problems have a correct completion that ended by itself, in TRL's prompt-completion
-    format with the shortest such completion. Prints how many of all sampled problems have none, and how many
-    completions the chat template would change, which are left out."""
+    """Returns the rows whose problems have a correct completion that ended by itself, without special tokens before
+    its end, in TRL's prompt-completion format with the shortest such completion. Prints how many of all sampled
+    problems have none, and how many completions the chat template would change, which are left out."""
     plan = prepared.plan
-    # By the id of the problem; `None` for a problem without a correct completion that ended by itself.
+    # By the id of the problem; `None` for a problem without such a completion.
     texts = {problem["id"]: shortest_correct_text(problem["completions"]) for problem in samples}
     solved_rows = [row for row in rows if texts[row["id"]] is not None]
     complete = []
@@ -158,7 +158,10 @@ def rows_with_shortest_correct(
             # Other columns of the problems, such as `tools` or `text`, would be read by TRL.
             complete.append({"id": row["id"], **trained})
     num_unsolved = sum(text is None for text in texts.values())
-    print(f"{num_unsolved} problems have no right completion that ended, and are left out.")
+    print(
+        f"{num_unsolved} problems have no right completion that ended and has no special tokens before its end, and "
+        "are left out."
+    )
     num_changed = len(solved_rows) - len(complete)
     if num_changed:
         print(
