@@ -53,6 +53,7 @@ ARMS_SHOWN_TO_THE_END = (
 )
 ARMS_OF_160_UPDATES = (
     *ARMS_SHOWN_TO_THE_END,
+    Arm("both_sides-40-negative_drift", "both sides, new filter", PINK, "-", "^"),
     Arm("checking-20", "20 tokens of checks", OLIVE, "--", "P"),
     Arm("floor-40", "40 with a floor", GREEN, "-", "X"),
     Arm("smart_thinker", "SmartThinker", BROWN, ":", "<"),
