@@ -112,10 +112,11 @@ class Forecast(NamedTuple):
         Source: ours.
 
         $$ u \leftarrow \beta u + (1 - \beta) \lambda, \qquad y \leftarrow y - b u + d, \qquad
-           P \leftarrow F P F^\top + \mathrm{diag}(q_y^2, q_b^2 |b u - d|, q_d^2) $$
+           P \leftarrow F P F^\top + \mathrm{diag}(q_y^2, 0, q_d^2) + q_b^2 |b u - d| \, g g^\top, \qquad
+           g = (0, 1, d) $$
 
         $F$ is the identity matrix except for its first row, $(1, -b u, 1)$. The response is expected to change only
-        while the length changes.
+        while the length changes, and the drift by the same factor, so that the same lambda as before holds the length.
         """
         # The optimizer's momentum averages over updates, so lambda acts by its running mean, the push.
         push = momentum * self.push + (1.0 - momentum) * lam
@@ -124,9 +125,11 @@ class Forecast(NamedTuple):
         # The logarithm of length over target (`log_ratio`) falls by `fall` and rises by `drift`.
         fall = self.response * push
         # The response is expected to change only while the length does, so its variance grows with the change of
-        # length.
-        response_variance = RESPONSE_WALK**2 * abs(fall - self.drift)
-        process_noise = np.diag([LOG_RATIO_WALK**2, response_variance, DRIFT_WALK**2])
+        # length. A change of the response by a factor changes the drift by the same factor: what makes a policy answer
+        # faster to lambda also makes it drift faster.
+        common_factor = np.array([0.0, 1.0, self.drift])  # g, by how much (y, log b, d) change with log b
+        response_noise = RESPONSE_WALK**2 * abs(fall - self.drift) * np.outer(common_factor, common_factor)
+        process_noise = np.diag([LOG_RATIO_WALK**2, 0.0, DRIFT_WALK**2]) + response_noise
         covariance = propagated(np.array(self.covariance), fall) + process_noise
         return self._replace(
             log_ratio=self.log_ratio - fall + self.drift,

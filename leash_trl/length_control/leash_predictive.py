@@ -39,8 +39,8 @@ class LeashPredictive(Leash):
     target are worth less, and the mean length returns to it. $d$ may then be negative, for lengths that fall without a
     push. Answers to easy prompts, which need fewer tokens than the target, become longer too.
 
-    Use: to reach a target without tuning anything else. Among random simulated systems, 67 % are within 5 % of the
-    target after 200 updates and 81 % after 600 (with the default `lambda_min`). Only prompts with at least two correct
+    Use: to reach a target without tuning anything else. Among random simulated systems, 68 % are within 5 % of the
+    target after 200 updates and 82 % after 600 (with the default `lambda_min`). Only prompts with at least two correct
     answers have a length advantage.
 
     Source: ours. [GDPO](https://huggingface.co/papers/2601.05242) also normalizes a separate length advantage, but

@@ -9,7 +9,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -61,6 +61,7 @@ class Plant:
     elastic: float = 0.0  # 1 if lengths are drawn back to the start, 0 if they rise at a constant rate
     wander: float = 0.0  # standard deviation, by update, of a walk of response and needed push
     delay: int = 0  # updates since the policy that a batch shows
+    jumps: dict[int, float] = field(default_factory=dict)  # by update, what is added to the length whatever the push
 
     def share_of_response(self, length: float) -> float:
         """The response over that at the start."""
@@ -70,6 +71,9 @@ class Plant:
             steep = min(max((way_left - 0.62) / 0.12, 0.0), 1.0)
             flat = min(max(way_left / 0.62, 0.0), 1.0)
             way_left = 0.8 * steep + 0.2 * flat
+        if self.kind == "switching":
+            # the whole change of the response is at lengths of 1.3 to 1.9 times the target
+            way_left = min(max((length - 0.25) / 0.4, 0.0), 1.0)
         # the part of a length that can be cut, over that at the start
         cuttable = max(1.0 - self.core * math.exp(-length), 0.02) / (1.0 - self.core * math.exp(-self.start))
         return self.falls ** (way_left - 1.0) * cuttable
@@ -158,6 +162,34 @@ def draw_shrinking(kind: str, seed: int, count: int = COUNT) -> list[Plant]:
     return [replace(plant, holding=-random.uniform(0.0, 0.5)) for plant in draw(kind, seed, count)]
 
 
+def draw_switching(seed: int, count: int = COUNT) -> list[Plant]:
+    """Plants with two ways of answering, a long one that responds fast and a short one that responds slowly, as seed
+    802 of the gym. At the target, the length falls once by 17 to 44 %, as where the target rises, and twelve updates
+    later the policy goes over to long answers, 2 to 5 times as long, within three updates.
+    """
+    random = Random(f"switching {seed}")
+    plants = []
+    for _ in range(count):
+        long_response = random.uniform(0.1, 0.35)
+        short_response = random.uniform(0.01, 0.035)
+        fall = -math.log(random.uniform(1.2, 1.8))
+        rise = math.log(random.uniform(2.0, 5.0)) / 3
+        plants.append(
+            Plant(
+                kind="switching",
+                start=math.log(68 / 16),
+                holding=random.uniform(-0.1, 0.3),
+                momentum=0.9,
+                noise=random.choice((0.05, 0.1, 0.15)),
+                seed=random.randrange(2**32),
+                response=long_response,
+                falls=long_response / short_response,
+                jumps={150: fall, 162: rise, 163: rise, 164: rise},
+            )
+        )
+    return plants
+
+
 def run(plant: Plant, controller: Controller, updates: int = UPDATES) -> list[float]:
     """The length before each update. A batch is sampled, its update uses the lambda at hand, then it moves lambda."""
     random = Random(plant.seed)
@@ -171,7 +203,7 @@ def run(plant: Plant, controller: Controller, updates: int = UPDATES) -> list[fl
     def walked(value: float) -> float:
         return min(max(value + plant.wander * random.gauss(0.0, 1.0), -1.5), 1.5)
 
-    for _ in range(updates):
+    for update in range(updates):
         length = lengths[-1]
         sampled = lengths[max(len(lengths) - 1 - plant.delay, 0)]
         measured = sampled + plant.noise * random.gauss(0.0, 1.0)
@@ -184,7 +216,8 @@ def run(plant: Plant, controller: Controller, updates: int = UPDATES) -> list[fl
         wander = Wander(response=walked(wander.response), holding=walked(wander.holding))
         fall, drift = plant.fall_and_drift(length, wander)
         lam = rule.send(math.expm1(measured))
-        lengths.append(max(length - min(fall * push, 0.5) + drift, -3.0))
+        jump = plant.jumps.get(update, 0.0)
+        lengths.append(max(length - min(fall * push, 0.5) + drift + jump, -3.0))
     return lengths
 
 
@@ -250,6 +283,11 @@ def measures(plant: Plant, controller: Controller) -> tuple[float, float, float]
     return is_early, is_late, math.sqrt(mean_square)
 
 
+def distance_after_jump(plant: Plant, controller: Controller) -> float:
+    """Distance of the length from the target over updates 250 to 400, in its logarithm; jumps end with update 164."""
+    return abs(statistics.fmean(run(plant, controller)[250:400]))
+
+
 def is_at_target(lengths: list[float]) -> bool:
     return abs(math.expm1(statistics.fmean(lengths))) < 0.05
 
@@ -296,6 +334,10 @@ if __name__ == "__main__":
             rows.append(column_means([measures(plant, both_sides) for plant in plants_of_kind]))
         cells = [f"{early:4.0%} {late:4.0%} {distance:.3f}" for early, late, distance in rows]
         print(f"{kind:28s}" + " ".join(cells), flush=True)
+    switching = draw_switching(seed)
+    early, late, distance = column_means([measures(plant, both_sides) for plant in switching])
+    after_jump = statistics.fmean(distance_after_jump(plant, both_sides) for plant in switching)
+    print(f"{'switching':28s}{early:4.0%} {late:4.0%} {distance:.3f}, after the jump {math.expm1(after_jump):.1%} off")
     print("response  holding  learned  length off")
     for response in (0.005, 0.02, 0.05):
         for holding in (0.2, 0.5, 0.8):

@@ -86,11 +86,12 @@ def test_the_filters_prediction_by_hand():
     # first row of F P: 0.0321, -0.0475, 0.0011
     level_variance = 0.0321 + 0.055 * 0.0475 + 0.0011 + 9e-6
     response_variance = 0.5 + 0.36 * 0.045
-    drift_variance = 1e-4 + 9e-8
+    # of the 0.0162 by which the variance of log b grows, the drift of 0.01 takes its share: d = 0.01 times log b
+    drift_variance = 1e-4 + 9e-8 + 0.01**2 * 0.0162
     expected = [
         [level_variance, -0.0475, 0.0011],
-        [-0.0475, response_variance, 0.0],
-        [0.0011, 0.0, drift_variance],
+        [-0.0475, response_variance, 0.01 * 0.0162],
+        [0.0011, 0.01 * 0.0162, drift_variance],
     ]
     np.testing.assert_allclose(forecast.covariance, expected)
 
