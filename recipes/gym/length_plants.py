@@ -22,6 +22,7 @@ CHOICE_SEED = 14
 REPORT_SEED = 2026
 COUNT = 40  # plants of a kind
 UPDATES = 600
+TREND_UPDATES = 200  # updates in which a trend ends
 KINDS = {
     "linear": "response and drift are constant, as the rule assumes",
     "falling": "the response falls 5 to 10 times on the way to the target, the needed push stays",
@@ -41,8 +42,8 @@ Controller = Callable[["Plant"], Generator[float, float, None]]
 class Wander(NamedTuple):
     """By how much response and needed push have changed with time, in their logarithm and logit."""
 
-    response: float
-    holding: float
+    response: float = 0.0
+    holding: float = 0.0
 
 
 @dataclass
@@ -61,6 +62,9 @@ class Plant:
     elastic: float = 0.0  # 1 if lengths are drawn back to the start, 0 if they rise at a constant rate
     wander: float = 0.0  # standard deviation, by update, of a walk of response and needed push
     delay: int = 0  # updates since the policy that a batch shows
+    trend: Wander = field(
+        default_factory=Wander
+    )  # change of response and needed push until update 200, besides the walk
     jumps: dict[int, float] = field(default_factory=dict)  # by update, what is added to the length whatever the push
 
     def share_of_response(self, length: float) -> float:
@@ -80,7 +84,7 @@ class Plant:
 
     def fall_and_drift(self, length: float, wander: Wander | None = None) -> tuple[float, float]:
         """By how much the length falls in an update with a push of 1, and rises without."""
-        wander = wander or Wander(0.0, 0.0)
+        wander = wander or Wander()
         response = self.response * self.share_of_response(length) * math.exp(wander.response)
         holding = self.holding
         if holding > 0:
@@ -190,6 +194,30 @@ def draw_switching(seed: int, count: int = COUNT) -> list[Plant]:
     return plants
 
 
+def draw_rising(seed: int, count: int = COUNT) -> list[Plant]:
+    """Plants whose needed push rises steadily from 0.02 to 0.3 up to 0.7, while the response falls 2 to 5 times, as in
+    SmolLM2's runs at 40.
+    """
+    random = Random(f"rising {seed}")
+    plants = []
+    for _ in range(count):
+        holding = random.uniform(0.02, 0.3)
+        rise = math.log(0.7 / 0.3) - math.log(holding / (1.0 - holding))  # of the logit
+        plants.append(
+            Plant(
+                kind="linear",
+                start=math.log(random.uniform(1.5, 2.5)),
+                holding=holding,
+                momentum=0.9,
+                noise=0.1,
+                seed=random.randrange(2**32),
+                response=random.uniform(0.05, 0.12),
+                trend=Wander(response=-math.log(random.uniform(2.0, 5.0)), holding=rise),
+            )
+        )
+    return plants
+
+
 def run(plant: Plant, controller: Controller, updates: int = UPDATES) -> list[float]:
     """The length before each update. A batch is sampled, its update uses the lambda at hand, then it moves lambda."""
     random = Random(plant.seed)
@@ -197,7 +225,7 @@ def run(plant: Plant, controller: Controller, updates: int = UPDATES) -> list[fl
     is_leash = getattr(controller, "func", None) is leash
     lam = next(rule)
     push = 0.0  # momentum of what lambda presses
-    wander = Wander(0.0, 0.0)
+    wander = Wander()
     lengths = [plant.start]
 
     def walked(value: float) -> float:
@@ -214,7 +242,12 @@ def run(plant: Plant, controller: Controller, updates: int = UPDATES) -> list[fl
             pressure = share_over_target * lam / (lam + 5e-4)
         push = plant.momentum * push + (1.0 - plant.momentum) * pressure
         wander = Wander(response=walked(wander.response), holding=walked(wander.holding))
-        fall, drift = plant.fall_and_drift(length, wander)
+        progress = min(update / TREND_UPDATES, 1.0)
+        trended = Wander(
+            response=wander.response + progress * plant.trend.response,
+            holding=wander.holding + progress * plant.trend.holding,
+        )
+        fall, drift = plant.fall_and_drift(length, trended)
         lam = rule.send(math.expm1(measured))
         jump = plant.jumps.get(update, 0.0)
         lengths.append(max(length - min(fall * push, 0.5) + drift + jump, -3.0))
@@ -338,6 +371,8 @@ if __name__ == "__main__":
     early, late, distance = column_means([measures(plant, both_sides) for plant in switching])
     after_jump = statistics.fmean(distance_after_jump(plant, both_sides) for plant in switching)
     print(f"{'switching':28s}{early:4.0%} {late:4.0%} {distance:.3f}, after the jump {math.expm1(after_jump):.1%} off")
+    rising = [statistics.fmean(run(plant, both_sides)[100:200]) for plant in draw_rising(seed)]
+    print(f"where the needed push rises: {math.expm1(statistics.fmean(rising)):+.1%} over updates 100 to 200")
     print("response  holding  learned  length off")
     for response in (0.005, 0.02, 0.05):
         for holding in (0.2, 0.5, 0.8):

@@ -109,7 +109,6 @@ SAME_WORDS = [  # answer and gold, in either order
     (r"\$7{,}000", r"7\text{ thousand dollars}"),
     (r"7\text{ dozen rolls}", r"7\text{ dozen}"),
     (r"7\text{ dozen}", r"84\text{ rolls}"),
-    # abbreviations in the plural
     (r"7\text{ hrs longer}", r"7\text{ hours longer}"),
     (r"7\text{ mos.}", r"7\text{ months}"),
     (r"70\text{ pts}", r"70\text{ points}"),
@@ -139,19 +138,19 @@ SAME_WORDS = [  # answer and gold, in either order
     (r"7\text{ in the morning}", r"7\text{ a.m.}"),
     (r"12\text{ noon}", r"12\text{ p.m.}"),
     (r"7\text{ times weekly}", r"7\text{ times per week}"),
-    # ways and people
+    # ways
     (r"70\text{ permutations}", r"70\text{ ways}"),
-    (r"7\text{ kids}", r"7\text{ children}"),
     # a subject is no unit
     (r"\text{Nora is }7", r"7\text{ years old}"),
     (r"\text{She needs }7", r"7\text{ crayons}"),
     (r"7\text{ of them}", r"7\text{ crayons}"),
     # other forms of the kinds above
     (r"\text{maximum: }7, \text{ minimum: }2", r"\text{max = 7, min = 2}"),
+    (r"\text{James is }7", r"7\text{ years old}"),
     (r"7\text{ planned trips}", r"7\text{ trips planned}"),
+    (r"\text{Nora's age is }7", r"\text{Nora is }7"),
     (r"\text{So Nora has }7", r"7\text{ crayons}"),
     (r"\$7\text{ million}", r"\$7{,}000{,}000"),
-    (r"\text{raise of }7\%", r"\text{increase of }7\%"),
 ]
 OTHER_WORDS = [
     # units and multipliers
@@ -159,9 +158,10 @@ OTHER_WORDS = [
     (r"7\text{ million dollars}", r"7\text{ million euros}"),
     (r"7\text{ dozen rolls}", r"7\text{ dozen eggs}"),
     # abbreviations in the plural
-    (r"7\text{ pts}", r"7\text{ pcs}"),
+    (r"7\text{ mos.}", r"7\text{ mins}"),
     # plurals
     (r"7\text{ men}", r"7\text{ women}"),
+    (r"7\text{ wolves}", r"7\text{ leaves}"),
     # comparisons
     (r"7\text{ more marbles}", r"7\text{ fewer marbles}"),
     (r"7\%\text{ increase}", r"7\%\text{ decrease}"),
@@ -173,9 +173,6 @@ OTHER_WORDS = [
     (r"7\text{ days before}", r"7\text{ days after}"),
     (r"7\text{ times weekly}", r"7\text{ times daily}"),
     (r"7\text{ m tall}", r"7\text{ m wide}"),
-    (r"7\text{ average}", r"7\text{ median}"),
-    # people
-    (r"7\text{ kids}", r"7\text{ adults}"),
     # subjects
     (r"\text{Nora is }7", r"\text{Omar is }7"),
     (r"\text{Nora has 7 crayons}", r"7\text{ pens}"),
@@ -183,9 +180,11 @@ OTHER_WORDS = [
     (r"\text{Boys: }7", r"7\text{ girls}"),
     ("the time for Nora is 7", "the time for Omar is 7"),
     (r"\text{the number of Apples is }7", r"7\text{ pears}"),
+    (r"\text{the Red team by }7", r"7\text{ blue}"),
     # names and units
     (r"7\text{ left}", r"7\text{ right}"),
     (r"\$7\text{ million}", r"\$7\text{ billion}"),
+    (r"\$7\text{ million}", r"\$7"),
 ]
 
 
